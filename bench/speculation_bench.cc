@@ -10,7 +10,9 @@
 //                     [--rope-scaling yarn] [--rope-scale 2] [--shape] [--weights q4_k_m]
 //                     [--instruction TEXT] [--block-score quest] [--block-reduce mean]
 //                     [--tree auto] [--draft-window 1024] [--draft-cache retrieval:32] [--draft-rope-theta 10000]
-// The last two lines and --spec-type are flags of headrace; --nodes bounds each step's tree, --tree shapes all of them.
+//                     [--preset specpv]
+// The last three lines and --spec-type are flags of headrace; --nodes bounds each step's tree, --tree shapes all of
+// them.
 // --alone: partial verification without the draft, too.
 // --pending: GenerateOptions::pending of lossless runs: what suits the device, a chain, or a tree whose partial steps
 // compute so many nodes at a time and in all; with @0.05, one like a copy's that keeps nodes of at least that chance.
@@ -28,6 +30,7 @@
 #include "bench/program.h"
 #include "bench/speculation_rows.h"
 #include "cli/flags/flag_groups.h"
+#include "cli/flags/presets.h"
 #include "runtime/base/random.h"
 #include "runtime/commands/machine_json.h"
 #include "runtime/engine/engine.h"
@@ -39,6 +42,7 @@ namespace {
 
 struct Args : TextArgs {
   std::string draft_path, weights = "keep", cache_type = "bf16", tree = "auto";  // `tree`: as it was named
+  std::string preset;
   DraftOptions draft{.type = SpecType::kEagle3};
   VerifyOptions blocks{};  // how they are scored
   uint64_t vram_bytes = 0;
@@ -63,6 +67,7 @@ void add_draft_flags(CLI::App& app, Args& args) {
   }
   headrace::add_flags(app, "", flags);
   headrace::add_flags(app, "", block_flags(&args.blocks));
+  headrace::add_flags(app, "", {preset_flag(&args.preset)});
 }
 
 void add_options(CLI::App& app, Args& args) {
@@ -315,5 +320,8 @@ int main(int argc, char** argv) {
   Args args;
   CLI::App app("What a draft gives on real texts", "speculation_bench");
   add_options(app, args);
-  return run_program(app, argc, argv, [&] { return Bench(args).run(); });
+  return run_program(app, argc, argv, [&] {
+    headrace::apply_preset(app);
+    return Bench(args).run();
+  });
 }

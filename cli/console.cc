@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cache/base.h"
+#include "cli/flags/presets.h"
 #include "cli/print/format.h"
 #include "cli/print/report.h"
 #include "runtime/commands/profile_store.h"
@@ -59,6 +60,7 @@ void Console::note_weights(const std::string& note) {
 void Console::note_engine(const Engine& engine) {
   note_device(engine.device());
   note_weights(engine.weights_note());
+  note_weights(preset_note(output_.preset));
   if (engine.config().images)
     note_weights("the part of the model that reads images is not loaded: it reads text alone");
 }

@@ -3,6 +3,7 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/flags/presets.h"
 #include "cli/print/format.h"
 #include "cli/print/tables.h"
 
@@ -13,6 +14,7 @@ ExitCode run_command(const PlanArgs& args) {
   const PlanReport report = make_plan_report(args.plan);
   if (!report.note.empty() && !args.output.quiet) console.progress().print_line("note: " + report.note);
   console.note_weights(report.weights_note);
+  console.note_weights(preset_note(args.output.preset));
   console.print(args.output.json ? plan_json(report) : visible(format_plan(report)));
   console.finish();
   return report.run ? ExitCode::kDone : ExitCode::kDoesNotFit;

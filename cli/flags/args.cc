@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/flags/parser.h"
+#include "cli/flags/presets.h"
 
 namespace headrace {
 namespace {
@@ -56,7 +57,7 @@ CLI::App& find_command(Parser& parser, const std::vector<std::string>& args, std
 Command read(const std::vector<std::string>& args, const Variables& variables) {
   const auto parser = std::make_unique<Parser>();
   std::string path;
-  const CLI::App* const command = &find_command(*parser, args, &path);
+  CLI::App* const command = &find_command(*parser, args, &path);
   const auto drop_variables = [&](const auto& self, CLI::App& app) -> void {
     for (CLI::Option* const option : app.get_options()) {
       if (&app != command || !variables.contains(option->get_envname())) option->envname("");
@@ -69,6 +70,7 @@ Command read(const std::vector<std::string>& args, const Variables& variables) {
   if (parser->quality_app->parsed() && command != parser->quality_app) {
     usage_error("bench", "quality must follow bench directly, before all flags");
   }
+  apply_preset(*command);
   return parser->chosen();
 }
 

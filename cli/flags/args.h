@@ -21,6 +21,7 @@ namespace headrace {
 struct OutputArgs {
   bool json = false;   // one object per run on stdout instead of text
   bool quiet = false;  // no progress and no report
+  std::string preset;  // --preset; empty: none
 };
 
 struct GenerateArgs {

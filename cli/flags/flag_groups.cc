@@ -262,6 +262,19 @@ SetFlag budget_value(int64_t* out) {
   };
 }
 
+SetFlag window_value(int64_t* out) {
+  return [out](const std::string& value) {
+    int64_t tokens = 0;
+    const std::string wrong = tokens_value(&tokens)(value);
+    if (!wrong.empty()) return wrong;
+    if (tokens % kPrefixTile != 0 || tokens > kTailWindow) {
+      return str("'", value, "' is not a multiple of ", kPrefixTile, " of at most ", kTailWindow);
+    }
+    *out = tokens;
+    return std::string();
+  };
+}
+
 SetFlag partial_kind_value(PartialKind* out) {
   return choice_value<PartialKind>(out, {{"auto", PartialKind::kAuto},
                                          {"blocks", PartialKind::kBlocks},
@@ -308,6 +321,13 @@ std::vector<Flag> block_flags(VerifyOptions* o) {
        choice_value<BlockReduce>(
            &o->reduce, {{"mean", BlockReduce::kMean}, {"max", BlockReduce::kMax}, {"last", BlockReduce::kLast}}),
        "How the scores of several queries are combined: mean, max or last [mean]"},
+      {"--block-queries", "WHICH",
+       choice_value<BlockQueries>(&o->queries, {{"recent", BlockQueries::kRecent}, {"tree", BlockQueries::kTree}}),
+       "Queries that select the blocks: recent (the prompt's last 16, then the first 64 of each refresh's tree, and "
+       "those before a small tree) or tree (all of the tree's, and no others; the first step is a refresh) [recent]"},
+      {"--block-window", "TOKENS", window_value(&o->window),
+       "Most recent tokens that provisional steps see besides the blocks: 64, 128, 192 or 256, and up to 63 more "
+       "[256]"},
   };
 }
 

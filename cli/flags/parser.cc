@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cli/flags/flag_groups.h"
+#include "cli/flags/presets.h"
 
 namespace headrace {
 namespace {
@@ -15,7 +16,7 @@ constexpr char kVersion[] = "headrace " HEADRACE_VERSION " (CPU only, built with
 
 constexpr size_t kMaxDevices = 64;
 
-void add_engine(CLI::App& app, EngineOptions* engine, GenerateOptions* generate) {
+void add_engine(CLI::App& app, EngineOptions* engine, GenerateOptions* generate, OutputArgs* output) {
   add_flags(app, "Model", model_flags(engine));
   add_flags(app, "Model", template_flags(engine));
   exclude_templates(app);
@@ -28,11 +29,12 @@ void add_engine(CLI::App& app, EngineOptions* engine, GenerateOptions* generate)
   add_flags(app, "Verification", verify_flags(&engine->verify));
   add_flags(app, "Verification", block_flags(&engine->verify));
   add_flags(app, "Text", sampling_flags(generate));
+  add_flags(app, "Verification", {preset_flag(&output->preset)});
   add_flags(app, "Output", {trace_flag(engine)});
 }
 
 void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate, OutputArgs* output) {
-  add_engine(app, engine, generate);
+  add_engine(app, engine, generate, output);
   add_flags(app, "Output", output_flags(output));
 }
 
@@ -109,7 +111,8 @@ void check_verify(const EngineOptions& engine) {
                   std::string(verify.mode ? "" : ", which is the default without --spec-type"));
   }
   const VerifyOptions usual_blocks;
-  const bool of_blocks = verify.budget || verify.score != usual_blocks.score || verify.reduce != usual_blocks.reduce;
+  const bool of_blocks = verify.budget || verify.score != usual_blocks.score || verify.reduce != usual_blocks.reduce ||
+                         verify.queries != usual_blocks.queries || verify.window != usual_blocks.window;
   if (of_blocks && copy_type(verify.partial)) {
     contradiction(str("--partial-budget and --block-* have no effect with --partial-kv ",
                       partial_kind_name(verify.partial), ", which copies the whole KV cache"));
@@ -230,7 +233,7 @@ void Parser::add_serve() {
              {"--read-time", "SECONDS", double_value(&s->read_seconds, 0.001, 1e6),
               "Longest time for a request to arrive, and for a client to take a piece of its answer [30]"},
              {"--max-body", "SIZE", bytes_value(&s->body_bytes), "Longest body of a request [16MiB]"}});
-  add_engine(*serve_app, &serve.engine, &serve.generate);
+  add_engine(*serve_app, &serve.engine, &serve.generate, &serve.output);
   add_flags(*serve_app, "Output", {quiet_flag(&serve.output)});
 }
 

@@ -6,6 +6,7 @@
 
 #include "cli/flags/flag_groups.h"
 #include "cli/flags/parser.h"
+#include "cli/flags/presets.h"
 
 namespace headrace {
 namespace {
@@ -137,6 +138,7 @@ void Parser::add_quality() {
   add_list_devices(*quality_app);
   add_flags(*quality_app, "Draft", draft_flags(&engine->draft));
   add_flags(*quality_app, "Verification", block_flags(&engine->verify));
+  add_flags(*quality_app, "Verification", {preset_flag(&quality.output.preset)});
   add_flags(*quality_app, "Output", result_flags(&quality.output, &quality.results, "HEADRACE_QUALITY_OUTPUT"));
   CLI::Option* const perplexity = quality_app->get_option("--perplexity");
   CLI::Option* const needle = quality_app->get_option("--draft-needle");
@@ -189,6 +191,7 @@ void Parser::add_plan() {
   add_flags(*plan_app, "Draft", draft_flags(&engine->draft));
   add_flags(*plan_app, "Verification", verify_flags(&engine->verify));
   add_flags(*plan_app, "Verification", block_flags(&engine->verify));
+  add_flags(*plan_app, "Verification", {preset_flag(&plan.output.preset)});
   add_flags(*plan_app, "Output",
             {{"--json", &plan.output.json, "Print one JSON object instead of the table"},
              {"-q,--quiet", &plan.output.quiet, "Print no notes"}});

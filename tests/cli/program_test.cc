@@ -43,6 +43,25 @@ TEST_F(ProgramTest, TextOnStdoutReportOnStderr) {
   EXPECT_EQ(quiet.err, "");
 }
 
+TEST_F(ProgramTest, APresetSaysOnceWhatDiffersFromItsPaper) {
+  const std::vector<std::string> flags = {"--preset", "specpv", "--spec-type", "ngram-simple"};
+  const auto notes = [&](const std::string& command, std::vector<std::string> args) {
+    args.insert(args.end(), flags.begin(), flags.end());
+    const Finished finished = run(command, args);
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    int count = 0;
+    const std::string text = "note: preset specpv (SpecPV, arXiv 2512.02337); what differs";
+    for (size_t at = finished.err.find(text); at != std::string::npos; at = finished.err.find(text, at + 1)) ++count;
+    return count;
+  };
+  const TemporaryFolder folder;
+  folder.write("a.txt", "One text.");
+  folder.write("b.txt", "Another text.");
+  EXPECT_EQ(notes("generate", {"-p", "Hello"}), 1);
+  EXPECT_EQ(notes("summarize", {folder / "a.txt", folder / "b.txt"}), 1);
+  EXPECT_EQ(notes("generate", {"-p", "Hello", "--quiet"}), 0);
+}
+
 TEST_F(ProgramTest, JsonIsOneObjectOfTheSameRun) {
   const std::string text = run("generate", {"-p", "Hello"}).out;
   const Finished finished = run("generate", {"-p", "Hello", "--json"});

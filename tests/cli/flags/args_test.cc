@@ -107,6 +107,9 @@ TEST(Args, VerificationFlags) {
   EXPECT_EQ(full.score, BlockScore::kSpecPv);
   EXPECT_EQ(full.reduce, BlockReduce::kLast);
   EXPECT_EQ(parsed({"--verify", "lossless", "--block-score", "recent"}).score, BlockScore::kRecent);
+  EXPECT_EQ(plain.window, kTailWindow);
+  EXPECT_EQ(parsed({"--verify", "lossless", "--block-window", "64"}).window, 64);
+  EXPECT_EQ(parsed({"--verify", "lossless", "--block-queries", "tree"}).queries, BlockQueries::kTree);
   EXPECT_EQ(parsed({"--refresh-interval", "auto"}).interval, kAutoInterval);
   EXPECT_EQ(parsed({"--spec-type", "ngram-simple", "--partial-budget", "1K"}).budget, 1024);
   for (const PartialKind kind : {PartialKind::kAuto, PartialKind::kBlocks, PartialKind::kInt4, PartialKind::kInt8}) {
@@ -119,8 +122,14 @@ TEST(Args, VerificationFlags) {
   EXPECT_NE(told({"--verify", "lossless", "--partial-kv", "q4"}).find("'q4' is not one of auto, blocks, int4, int8"),
             std::string::npos);
   EXPECT_NE(told({"--partial-kv", "int8"}).find("without --spec-type"), std::string::npos);
-  for (const std::vector<std::string>& of_blocks :
-       {std::vector<std::string>{"--partial-budget", "1K"}, {"--block-score", "specpv"}, {"--block-reduce", "max"}}) {
+  for (const char* window : {"0", "100", "320", "-64", "x"}) {
+    EXPECT_NE(told({"--verify", "lossless", "--block-window", window}).find(str("'", window, "'")), std::string::npos);
+  }
+  for (const std::vector<std::string>& of_blocks : {std::vector<std::string>{"--partial-budget", "1K"},
+                                                    {"--block-score", "specpv"},
+                                                    {"--block-reduce", "max"},
+                                                    {"--block-queries", "tree"},
+                                                    {"--block-window", "128"}}) {
     const std::vector<std::string> copy = {"--verify", "lossless", "--partial-kv", "int4", of_blocks[0], of_blocks[1]};
     EXPECT_NE(told(copy).find("no effect with --partial-kv int4"), std::string::npos) << of_blocks[0];
     std::vector<std::string> blocks = copy;
