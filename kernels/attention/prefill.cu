@@ -9,25 +9,25 @@ namespace headrace::kernels::cuda {
 namespace {
 
 // A block: queries at absolute multiples of its rows, of one head; the longest rows first.
-template <typename T, int kDim, bool kWhole>
-__global__ void __launch_bounds__(PrefillTile<T, kDim, kWhole>::kThreads, 2)
+template <typename Q, typename T, int kDim, bool kWhole>
+__global__ void __launch_bounds__(PrefillTile<Q, T, kDim, kWhole>::kThreads, 2)
     prefill_tiles(const __grid_constant__ PrefillAttentionParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
-  PrefillTile<T, kDim, kWhole> tile(params, shared);
+  PrefillTile<Q, T, kDim, kWhole> tile(params, shared);
   tile.walk();
   const AttentionShape& shape = params.shape;
   for (int i = 0; i < 4; ++i) {
     const int part = i / 2, half = i % 2, position = tile.position_of(part, half);
     const float sum = tile.sum(part, half);
     if (position < tile.first || position >= tile.end) continue;
-    T* out = static_cast<T*>(params.out) + (int64_t{position - tile.first} * shape.heads + tile.head) * shape.head_dim;
+    Q* out = static_cast<Q*>(params.out) + (int64_t{position - tile.first} * shape.heads + tile.head) * shape.head_dim;
 #pragma unroll
     for (int n = 0; n < kDim / 8; ++n) {
       const int d = n * 8 + threadIdx.x % 4 * 2;
       if (!kWhole && d >= shape.head_dim) break;
       // + 0: a zero's sign must not depend on rows with weight 0.
       const uint32_t pair = pack(__fadd_rn(__fdiv_rn(tile.o[part][n][2 * half], sum), 0.0f),
-                                 __fadd_rn(__fdiv_rn(tile.o[part][n][2 * half + 1], sum), 0.0f), T{});
+                                 __fadd_rn(__fdiv_rn(tile.o[part][n][2 * half + 1], sum), 0.0f), Q{});
       *reinterpret_cast<uint32_t*>(out + d) = pair;
     }
   }
@@ -53,22 +53,22 @@ __global__ void __launch_bounds__(kRowsThreads, 4) prefill_rows(const __grid_con
   }
 }
 
-template <typename T, int kDim, bool kWhole>
+template <typename Q, typename T, int kDim, bool kWhole>
 void launch_tiles(const PrefillAttentionParams& params, CudaStream& stream) {
-  using Tile = PrefillTile<T, kDim, kWhole>;
+  using Tile = PrefillTile<Q, T, kDim, kWhole>;
   const int64_t end = params.first_position + params.shape.queries;
   const int64_t blocks = ceil_div(end, Tile::kRows) - params.first_position / Tile::kRows;
   const dim3 grid(static_cast<unsigned>(params.shape.heads), static_cast<unsigned>(blocks));
-  launch(prefill_tiles<T, kDim, kWhole>, "prefill_tiles", grid, Tile::kThreads, Tile::kSharedBytes, params, stream);
+  launch(prefill_tiles<Q, T, kDim, kWhole>, "prefill_tiles", grid, Tile::kThreads, Tile::kSharedBytes, params, stream);
 }
 
-template <typename T>
+template <typename Q, typename T>
 void launch_tiles(const PrefillAttentionParams& params, CudaStream& stream) {
   const int64_t dim = params.shape.head_dim;
-  if (dim < 64) return launch_tiles<T, 64, false>(params, stream);
-  if (dim == 64) return launch_tiles<T, 64, true>(params, stream);
-  if (dim < 128) return launch_tiles<T, 128, false>(params, stream);
-  launch_tiles<T, 128, true>(params, stream);
+  if (dim < 64) return launch_tiles<Q, T, 64, false>(params, stream);
+  if (dim == 64) return launch_tiles<Q, T, 64, true>(params, stream);
+  if (dim < 128) return launch_tiles<Q, T, 128, false>(params, stream);
+  launch_tiles<Q, T, 128, true>(params, stream);
 }
 
 }  // namespace
@@ -81,8 +81,9 @@ void prefill_attention(const PrefillAttentionParams& params, Stream& stream) {
                     static_cast<unsigned>(shape.kv_heads * AttentionRows::chunks(shape)));
     return launch(prefill_rows, "prefill_rows", grid, kRowsThreads, 0, params, on);
   }
-  if (shape.type == DType::kBF16) return launch_tiles<__nv_bfloat16>(params, on);
-  launch_tiles<__half>(params, on);
+  if (shape.k_type == DType::kBF16) return launch_tiles<__nv_bfloat16, __nv_bfloat16>(params, on);
+  if (shape.type == DType::kBF16) return launch_tiles<__nv_bfloat16, __half>(params, on);
+  launch_tiles<__half, __half>(params, on);
 }
 
 }  // namespace headrace::kernels::cuda

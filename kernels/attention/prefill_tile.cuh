@@ -20,24 +20,29 @@
 #include <type_traits>
 
 #include "kernels/attention/op.h"
+#include "kernels/attention/prefill_queries.cuh"
 #include "kernels/attention/tile.cuh"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/warp.cuh"
 
 namespace headrace::kernels::cuda {
 
-// kDim: head_dim if kWhole, otherwise the next larger instantiation; columns beyond head_dim are zero.
-template <typename T, int kDim, bool kWhole>
-struct PrefillTile {
-  static constexpr int kWarps = 4, kThreads = 32 * kWarps, kWarpRows = 32, kRows = kWarps * kWarpRows;
-  static constexpr int kKeys = 32, kRing = 4;                   // rows of a part; parts in shared memory
-  static constexpr int kSteps = kDim / 16, kChunks = kDim / 8;  // a chunk: 16 bytes
+// kDim: head_dim if kWhole, otherwise the next larger instantiation; columns beyond head_dim are zero. Q: the type of
+// q, which is converted to T.
+template <typename Q, typename T, int kDim, bool kWhole>
+struct PrefillTile : PrefillQueries<Q, T, kDim, kWhole> {
+  using Queries = PrefillQueries<Q, T, kDim, kWhole>;
+  using Queries::kRows;
+  using Queries::kSteps;
+  using Queries::kThreads;
+  using Queries::kWarpRows;
+  using Queries::scale_of;
+  using Queries::thread_now;
+  static constexpr int kKeys = 32, kRing = 4;  // rows of a part; parts in shared memory
+  static constexpr int kChunks = kDim / 8;     // a chunk: 16 bytes
   static constexpr int kRowBytes = kDim * 2, kPartBytes = kKeys * kRowBytes;
-  // Steps of q that stay in registers, and the step of the scores at which a part's copies start. On an H200 no other
-  // choice was more than 1% faster, and most were slower, up to 12%.
-  static constexpr int kHeldSteps = 3, kCopyStep = kSteps - 2;
-  static constexpr int kQueryBytes = kRows * (kSteps - kHeldSteps) * 32;
-  static constexpr int kPoisonAt = kQueryBytes + kRing * 2 * kPartBytes;
+  static constexpr int kCopyStep = kSteps - 2;  // of the scores, at which a part's copies start; see kHeldSteps
+  static constexpr int kRingAt = Queries::kBytes, kPoisonAt = kRingAt + kRing * 2 * kPartBytes;
   static constexpr int kSharedBytes = kPoisonAt + 4;
   static_assert(kSharedBytes <= 99 * 1024);  // the limit of sm_86 and sm_89
   static_assert(kChunks % 8 == 0);
@@ -49,7 +54,6 @@ struct PrefillTile {
   const int head, first, end, begin;  // queries' positions are [first, end); the block's rows begin at `begin`
   const int limit;                    // of the rows that the block sees
   const uint32_t shared;
-  const float scale_log2;
 
   // Copies: from where the next part, to where in the ring's first part; the list's next segment, the end of this one.
   const T *k_from = nullptr, *v_from = nullptr;
@@ -62,30 +66,32 @@ struct PrefillTile {
   float shift[2][2], l[2][2] = {};
   float s[2][kKeys / 8][4], part_l[2][2];  // scores of the last part
   uint32_t p[2][kKeys / 16][4] = {};       // weights of the last part, as fragments
-  uint32_t q[kHeldSteps][2][4];
-  uint32_t q_lane, k_lane, v_lane;  // this lane's address: in q, and in the ring's first part
+  uint32_t k_lane, v_lane;                 // this lane's address in the ring's first part
 
   __device__ PrefillTile(const PrefillAttentionParams& of, const void* shared_memory)
-      : params(of),
+      : Queries(of.shape, shared_address(shared_memory)),
+        params(of),
         head(blockIdx.x),
         first(static_cast<int>(of.first_position)),
         end(first + static_cast<int>(of.shape.queries)),
         begin((first / kRows + static_cast<int>(gridDim.y - 1 - blockIdx.y)) * kRows),
         limit(min(begin + kRows, end)),
-        shared(shared_address(shared_memory)),
-        scale_log2(of.shape.scale * kLog2E) {
+        shared(shared_address(shared_memory)) {
     const int thread = threadIdx.x, lane = thread % 32;
-    copy_to = shared + kQueryBytes + place(thread / kChunks, thread % kChunks);
-    q_lane = shared + thread / 32 * (kSteps - kHeldSteps) * 1024 + lane * 16;
-    k_lane = shared + kQueryBytes + place(lane / 16 * 8 + lane % 8, lane / 8 % 2);
-    v_lane = shared + kQueryBytes + place(lane % 16, lane / 16);
+    copy_to = shared + kRingAt + place(thread / kChunks, thread % kChunks);
+    k_lane = shared + kRingAt + place(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    v_lane = shared + kRingAt + place(lane % 16, lane / 16);
     if (thread == 0) store_word(shared + kPoisonAt, INT32_MAX);
     for (int i = 0; i < 4; ++i) shift[i / 2][i % 2] = INFINITY;
   }
 
   // Processes all parts. Ends without copies in flight.
   __device__ void walk() {
-    load_queries();
+    this->load([&](int tile, int half) {
+      const int64_t query = query_position(tile, half) - first;
+      return static_cast<const unsigned short*>(params.q) + query * params.shape.q_stride +
+             head * params.shape.head_dim;
+    });
     clear_ring();
     fetch(0), advance();
     fetch(1), advance();
@@ -121,12 +127,6 @@ struct PrefillTile {
   __device__ int query_position(int tile, int half) const { return max(first, min(position_of(tile, half), end - 1)); }
 
  private:
-  // Read again where it is needed, not kept in a register.
-  __device__ static int thread_now() {
-    int thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread;
-  }
   // Chunks of a row are permuted by the row's number, so that ldmatrix reads 8 rows from different banks.
   __device__ static uint32_t place(int row, int chunk) {
     return static_cast<uint32_t>(row * kRowBytes + ((chunk ^ (row & 7)) << 4));
@@ -137,53 +137,13 @@ struct PrefillTile {
   }
   __device__ static uint32_t ring_offset(int part) { return static_cast<uint32_t>(part) % kRing * (2 * kPartBytes); }
 
-  __device__ void load_queries() {
-#pragma unroll
-    for (int tile = 0; tile < 2; ++tile) {
-      const unsigned short* rows[2];
-      for (int half = 0; half < 2; ++half) {
-        const int64_t query = query_position(tile, half) - first;
-        rows[half] =
-            static_cast<const unsigned short*>(params.q) + query * params.shape.q_stride + head * params.shape.head_dim;
-      }
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        uint32_t words[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int d = step * 16 + i / 2 * 8 + threadIdx.x % 4 * 2;
-          words[i] = kWhole || d < params.shape.head_dim ? rows[i % 2][d] | uint32_t{rows[i % 2][d + 1]} << 16 : 0;
-          if (step < kHeldSteps) q[step % kHeldSteps][tile][i] = words[i];
-        }
-        if (step >= kHeldSteps) store_words(query_at(step, tile), {words[0], words[1], words[2], words[3]});
-      }
-    }
-    __syncwarp();
-  }
-  // Only this lane reads what it stores there.
-  __device__ uint32_t query_at(int step, int tile) const {
-    return q_lane + static_cast<uint32_t>(((step - kHeldSteps) * 2 + tile) * 512);
-  }
-  __device__ void query_of(int step, uint32_t (&to)[2][4]) const {
-#pragma unroll
-    for (int tile = 0; tile < 2; ++tile) {
-      if (step >= kHeldSteps) {
-        const uint4 words = load_words(query_at(step, tile));
-        to[tile][0] = words.x, to[tile][1] = words.y, to[tile][2] = words.z, to[tile][3] = words.w;
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) to[tile][i] = q[step % kHeldSteps][tile][i];
-      }
-    }
-  }
-
   // The values before part 0, which it multiplies by weights of 0; and columns beyond head_dim, which no copy writes.
   __device__ void clear_ring() const {
-    const uint32_t begin = kWhole ? values_at(-1) : shared + kQueryBytes;
+    const uint32_t begin = kWhole ? values_at(-1) : shared + kRingAt;
     for (uint32_t at = begin + threadIdx.x * 16; at < shared + kPoisonAt; at += kThreads * 16) store_zeros(at);
     __syncthreads();
   }
-  __device__ uint32_t values_at(int part) const { return shared + kQueryBytes + ring_offset(part) + kPartBytes; }
+  __device__ uint32_t values_at(int part) const { return shared + kRingAt + ring_offset(part) + kPartBytes; }
 
   // Starts the copies of a part, if there is one. Rows that no query sees become zero. One group of copies, also if it
   // is empty.
@@ -273,7 +233,7 @@ struct PrefillTile {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       uint32_t a[2][4];
-      query_of(step, a);
+      this->query_of(step, a);
       if (kCopy && step == kCopyStep) fetch_whole(part + 2);
 #pragma unroll
       for (int n = 0; n < kKeys / 16; ++n) {
@@ -325,13 +285,14 @@ struct PrefillTile {
   }
   // A row's weights of the part, relative to its shift, and their sum. Before the first raise() the sum is infinite.
   __device__ void weigh(int tile, int half) {
+    const float scale = scale_of(tile, half);
     float all = 0.0f;
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
       float weights[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        weights[i] = exp2_fast(__fmaf_rn(s[tile][n][2 * half + i], scale_log2, shift[tile][half]));
+        weights[i] = exp2_fast(__fmaf_rn(s[tile][n][2 * half + i], scale, shift[tile][half]));
         all = __fadd_rn(all, weights[i]);
       }
       p[tile][n / 2][n % 2 * 2 + half] = pack(weights[0], weights[1], T{});
@@ -351,7 +312,7 @@ struct PrefillTile {
         top = quad_max(top);
         if ((lanes >> (thread_now() % 32 & 28) & 15) == 0) continue;  // of the row's four lanes
         // All scores NaN or -inf: these have no maximum, and -inf - -inf would be NaN.
-        const float to = top == -INFINITY ? 0.0f : -__fmul_rn(top, scale_log2);
+        const float to = top == -INFINITY ? 0.0f : -__fmul_rn(top, scale_of(tile, half));
         const float keep = exp2_fast(__fsub_rn(to, shift[tile][half]));
         shift[tile][half] = to;
         weigh(tile, half);

@@ -11,11 +11,11 @@ namespace {
 
 // On an H200, at 61,440 rows and one query, three small blocks per multiprocessor, which the registers allow, take
 // 73.9 us instead of 71.3; folding in a KV head's last block instead of a second launch gains nothing.
-template <typename T, int kDim, int kMTiles>
+template <typename Q, typename T, int kDim, int kMTiles>
 __global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
     prefix_tiles(const __grid_constant__ PrefixAttentionParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
-  using Tile = AttentionTile<T, kDim, kMTiles>;
+  using Tile = AttentionTile<T, kDim, kMTiles, 2, 1, Q>;
   const PrefixBlock<T, Tile::kRows> block(params);
   const AttentionShape& shape = params.shape;
   const int dim = static_cast<int>(shape.head_dim), count = block.rows - block.begin;
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
     const int64_t index = block.state_of(row);
     const float m = tile.m[part][half];
     if (threadIdx.x % 4 == 0) {
-      params.scratch.ml[2 * index] = __fmul_rn(__fmul_rn(m, tile.scale_log2), kLn2);
+      params.scratch.ml[2 * index] = __fmul_rn(__fmul_rn(m, tile.scale_of(part, half)), kLn2);
       params.scratch.ml[2 * index + 1] = tile.l[part][half];
     }
 #pragma unroll
@@ -143,6 +143,18 @@ __device__ inline float fold_all(const FoldShared& shared, int count, const floa
   return into;
 }
 
+// The same for an element of o and for l, side by side.
+__device__ inline float2 fold_both(const FoldShared& shared, int count, const float* from, int stride, float2 into) {
+#pragma unroll 8
+  for (int n = 0; n < count; ++n) {
+    const float2 factors = shared.keep_add[n];
+    const float o = __fmaf_rn(from[n * stride], factors.y, __fmul_rn(into.x, factors.x));
+    const float l = __fmaf_rn(shared.l[n], factors.y, __fmul_rn(into.y, factors.x));
+    if (factors.y != 0.0f) into = {o, l};
+  }
+  return into;
+}
+
 __device__ inline void write_out(const PrefixAttentionParams& params, int64_t index, float o, float l) {
   // + 0: a zero's sign must not depend on rows with weight 0.
   store_one(params.out, params.shape.type, index, __fadd_rn(__fdiv_rn(o, l), 0.0f));
@@ -221,27 +233,33 @@ __global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constan
     fold_rotated(params, shared, ml.x);
   } else {
     // All threads fold l, so that none waits for another.
-    const float l = fold_all(shared, count, shared.l, 1, shared.first_l);
     for (int d = threadIdx.x; d < dim; d += kFoldThreads) {
       float* const into = params.state.o + to * dim + d;
-      *into = fold_all(shared, count, shared.o + d, dim, *into);
-      if (params.out != nullptr) write_out(params, to * dim + d, *into, l);
+      const float2 both = fold_both(shared, count, shared.o + d, dim, {*into, shared.first_l});
+      *into = both.x;
+      if (params.out != nullptr) write_out(params, to * dim + d, both.x, both.y);
+      if (d == 0) *into_ml = {ml.x, both.y};
     }
-    if (threadIdx.x == 0) *into_ml = {ml.x, l};
   }
 }
 
-template <typename T, int kDim>
+template <typename Q, typename T, int kDim>
 void launch_tiles(const PrefixAttentionParams& params, const LaunchStream& on) {
   // Few rows use the smaller block, which computes each row identically.
   const auto launch_block = [&](auto m_tiles) {
-    using Tile = AttentionTile<T, kDim, m_tiles.value>;
-    launch(prefix_tiles<T, kDim, m_tiles.value>, "prefix_tiles", prefix_grid<Tile>(params), Tile::kThreads,
+    using Tile = AttentionTile<T, kDim, m_tiles.value, 2, 1, Q>;
+    launch(prefix_tiles<Q, T, kDim, m_tiles.value>, "prefix_tiles", prefix_grid<Tile>(params), Tile::kThreads,
            Tile::kSharedBytes, params, on);
   };
   if (prefix_rows_of(params.shape) <= AttentionTile<T, kDim, 1>::kRows)
     return launch_block(std::integral_constant<int, 1>());
   launch_block(std::integral_constant<int, 2>());
+}
+
+template <typename Q, typename T>
+void launch_tiles(const PrefixAttentionParams& params, const LaunchStream& on) {
+  if (params.shape.head_dim <= 64) return launch_tiles<Q, T, 64>(params, on);
+  launch_tiles<Q, T, 128>(params, on);
 }
 
 void segment_states(const PrefixAttentionParams& params, const LaunchStream& on) {
@@ -254,12 +272,9 @@ void segment_states(const PrefixAttentionParams& params, const LaunchStream& on)
                     static_cast<unsigned>(params.segment_count));
     return launch(low ? prefix_rows<true> : prefix_rows<false>, "prefix_rows", grid, kRowsThreads, 0, params, on);
   }
-  if (shape.type == DType::kBF16) {
-    if (shape.head_dim <= 64) return launch_tiles<__nv_bfloat16, 64>(params, on);
-    return launch_tiles<__nv_bfloat16, 128>(params, on);
-  }
-  if (shape.head_dim <= 64) return launch_tiles<__half, 64>(params, on);
-  launch_tiles<__half, 128>(params, on);
+  if (shape.k_type == DType::kBF16) return launch_tiles<__nv_bfloat16, __nv_bfloat16>(params, on);
+  if (shape.type == DType::kBF16) return launch_tiles<__nv_bfloat16, __half>(params, on);
+  launch_tiles<__half, __half>(params, on);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 // They are selected, not multiplied with 0: a candidate whose values are not finite must not reach another one's sums.
 #include "kernels/attention/bodies.h"
 #include "kernels/attention/launch.cuh"
+#include "kernels/attention/query_cast.cuh"
 #include "kernels/attention/rows.cuh"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/warp.cuh"
@@ -35,6 +36,7 @@ struct TailShared {
   int query[kRows], position[kRows];  // for missing rows: those of the last row
   int from[kRows];                    // the first group that a row sees
   int place[kRows];                   // of [queries, heads]
+  float scale[kRows];                 // of scores
   int first, last, committed;         // groups that any row sees; rows in the full KV
   int rows;                           // existing rows
 };
@@ -55,8 +57,9 @@ __device__ uint32_t take(float& low, float& high) {
   return pair;
 }
 
-// A warp's part of the work. g = lane / 4 and t = lane % 4, as for multiply(): a lane has rows g and g + 8.
-template <typename T>
+// A warp's part of the work. g = lane / 4 and t = lane % 4, as for multiply(): a lane has rows g and g + 8. Q: the type
+// of q, which is converted to T.
+template <typename Q, typename T>
 struct TailGroup {
   const TailAttentionParams& params;
   TailShared& shared;
@@ -103,13 +106,24 @@ struct TailGroup {
 
   // By a warp; elements beyond dim are 0.
   __device__ void load_query(int row, int64_t from) {
-    const uint16_t* const q = static_cast<const uint16_t*>(params.q) + from;
-    if (reinterpret_cast<uintptr_t>(q) % 16 == 0) {
-      const int d = threadIdx.x % 32 * 8;
-      *reinterpret_cast<uint4*>(&shared.q[row][d]) = d < dim ? *reinterpret_cast<const uint4*>(q + d) : uint4{};
-      return;
+    const int d = threadIdx.x % 32 * 8;
+    const uint16_t* const q = static_cast<const uint16_t*>(params.q) + from + d;
+    uint4 words{};
+    if (d < dim) words = reinterpret_cast<uintptr_t>(q) % 16 == 0 ? *reinterpret_cast<const uint4*>(q) : gather(q);
+    float scale = params.shape.scale;
+    if constexpr (kCasts<Q, T>) {
+      const int largest = larger(larger(larger(larger(0, words.x), words.y), words.z), words.w);
+      const CastFactors factors = cast_factors(__reduce_max_sync(~0u, largest));
+      words = {cast_pair(words.x, factors.up), cast_pair(words.y, factors.up), cast_pair(words.z, factors.up),
+               cast_pair(words.w, factors.up)};
+      scale = __fmul_rn(scale, factors.down);
     }
-    for (int d = threadIdx.x % 32; d < kRowsDim; d += 32) shared.q[row][d] = d < dim ? q[d] : 0;
+    *reinterpret_cast<uint4*>(&shared.q[row][d]) = words;
+    if (d == 0) shared.scale[row] = scale;
+  }
+  __device__ static uint4 gather(const uint16_t* q) {
+    return {q[0] | uint32_t{q[1]} << 16, q[2] | uint32_t{q[3]} << 16, q[4] | uint32_t{q[5]} << 16,
+            q[6] | uint32_t{q[7]} << 16};
   }
 
   // Calls see(group, owner) for the warp's groups; owner: the query that the rows belong to, or -1 if all share them.
@@ -180,11 +194,11 @@ struct TailGroup {
     for (int half = 0; half < 2; ++half) {
       if (!sees(half, group, owner)) continue;
       const int end = shared.position[g + 8 * half] - group * kGroup;
+      const float scale = shared.scale[g + 8 * half];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float& score = s[i / 2][2 * half + i % 2];
-        score =
-            i / 2 * 8 + t * 2 + i % 2 <= end ? __fmul_rn(c[i / 2][2 * half + i % 2], params.shape.scale) : -INFINITY;
+        score = i / 2 * 8 + t * 2 + i % 2 <= end ? __fmul_rn(c[i / 2][2 * half + i % 2], scale) : -INFINITY;
       }
     }
   }
@@ -274,9 +288,9 @@ struct TailGroup {
 };
 
 // Writes a row's state, by a warp: the groups' sums in the order of positions.
-template <typename T>
+template <typename Q, typename T>
 struct TailEnd {
-  const TailGroup<T>& group;
+  const TailGroup<Q, T>& group;
 
   __device__ void write(int chunk) const {
     const TailShared& shared = group.shared;
@@ -300,18 +314,18 @@ struct TailEnd {
   }
 };
 
-template <typename T>
+template <typename Q, typename T>
 __global__ void __launch_bounds__(kThreads, 1) tail_groups(const __grid_constant__ TailAttentionParams params) {
   extern __shared__ __align__(16) unsigned char memory[];
   TailShared& shared = *reinterpret_cast<TailShared*>(memory);
-  TailGroup<T> group(params, shared);
+  TailGroup<Q, T> group(params, shared);
   __syncthreads();
   group.score();
   uint4 v[4];
   if (group.groups == 1) group.fetch(0, v);  // prefetch
   __syncthreads();                           // all maxima are written, and all threads have finished with q
   group.weigh();
-  const TailEnd<T> end{group};
+  const TailEnd<Q, T> end{group};
 #pragma unroll 1
   for (int chunk = 0; chunk < group.dim; chunk += kChunk) {
     if (group.groups == 1) {
@@ -330,12 +344,12 @@ __global__ void __launch_bounds__(kThreads, 1) tail_groups(const __grid_constant
   }
 }
 
-template <typename T>
+template <typename Q, typename T>
 void launch_tail(const TailAttentionParams& params, CudaStream& stream) {
   const AttentionShape& shape = params.shape;
   const dim3 grid(static_cast<unsigned>(ceil_div(shape.queries * (shape.heads / shape.kv_heads), kRows)),
                   static_cast<unsigned>(shape.kv_heads));
-  launch(tail_groups<T>, "tail_groups", grid, kThreads, static_cast<int>(sizeof(TailShared)), params, stream);
+  launch(tail_groups<Q, T>, "tail_groups", grid, kThreads, static_cast<int>(sizeof(TailShared)), params, stream);
 }
 
 }  // namespace
@@ -344,10 +358,10 @@ void tail_attention(const TailAttentionParams& params, Stream& stream) {
   const AttentionShape& shape = params.shape;
   CudaStream& on = cuda_stream(stream);
   on.mark();
-  const bool one = shape.k_type == shape.type && shape.v_type == shape.type;
-  if (!one || shape.type == DType::kF32 || shape.head_dim % 8 != 0) return tail_rows(params, on);
-  if (shape.type == DType::kF16) return launch_tail<__half>(params, on);
-  launch_tail<__nv_bfloat16>(params, on);
+  if (!has_tensor_rows(shape) || shape.head_dim % 8 != 0) return tail_rows(params, on);
+  if (shape.k_type == DType::kBF16) return launch_tail<__nv_bfloat16, __nv_bfloat16>(params, on);
+  if (shape.type == DType::kBF16) return launch_tail<__nv_bfloat16, __half>(params, on);
+  launch_tail<__half, __half>(params, on);
 }
 
 }  // namespace headrace::kernels::cuda

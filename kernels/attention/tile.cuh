@@ -16,6 +16,7 @@
 
 #include "kernels/attention/op.h"
 #include "kernels/attention/tile_cursor.cuh"
+#include "kernels/attention/tile_queries.cuh"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/warp.cuh"
 
@@ -30,19 +31,28 @@ struct NothingBeside {
 
 // kDim: head_dim, or the next larger instantiation; columns beyond head_dim are zero. kMTiles: tiles of 16 rows per
 // warp. kStagesOf: tiles of K and V that shared memory holds; on an H200 a third was slower where it fits. kSums: a
-// thread adds a tile's weights in as many parts, then the parts.
-template <typename T, int kDim, int kMTiles, int kStagesOf = 2, int kSums = 1>
-struct AttentionTile {
-  static constexpr int kWarps = 4, kThreads = 32 * kWarps;
-  static constexpr int kWarpRows = 16 * kMTiles, kRows = kWarps * kWarpRows;
+// thread adds a tile's weights in as many parts, then the parts. Q: the type of q, which is converted to T.
+template <typename T, int kDim, int kMTiles, int kStagesOf = 2, int kSums = 1, typename Q = T>
+struct AttentionTile : TileQueries<T, kDim, kMTiles, Q> {
+  using Queries = TileQueries<T, kDim, kMTiles, Q>;
+  using Queries::fragment_row;
+  using Queries::kChunks;
+  using Queries::kQueriesInRegisters;
+  using Queries::kRowBytes;
+  using Queries::kRows;
+  using Queries::kSteps;
+  using Queries::kThreads;
+  using Queries::place;
+  using Queries::q;
+  using Queries::scale_log2;
+  using Queries::scale_of;
+  using Queries::shared;
+  using Queries::warp_row;
   static constexpr int kKeys = kPrefixTile;
   static constexpr int kStages = kStagesOf;
-  static constexpr int kSteps = kDim / 16, kChunks = kDim / 8;  // a chunk: 16 bytes
-  static constexpr int kRowBytes = kDim * 2, kTileBytes = kKeys * kRowBytes;
-  // With few rows q stays in registers, otherwise in shared memory.
-  static constexpr bool kQueriesInRegisters = kMTiles == 1;
-  static constexpr int kQueryBytes = kQueriesInRegisters ? 0 : kRows * kRowBytes;
-  static constexpr int kLimitsAt = kQueryBytes + kStages * 2 * kTileBytes;
+  static constexpr int kTileBytes = kKeys * kRowBytes;
+  static constexpr int kTilesAt = Queries::kBytes;
+  static constexpr int kLimitsAt = kTilesAt + kStages * 2 * kTileBytes;
   static constexpr int kPoisonAt = kLimitsAt + kRows * 4;
   static constexpr int kCommonAt = kPoisonAt + 4;
   static constexpr int kSharedBytes = kCommonAt + 4;
@@ -53,25 +63,13 @@ struct AttentionTile {
   float o[kMTiles][kDim / 8][4] = {};
   float m[kMTiles][2], l[kMTiles][2] = {};  // m: of unscaled scores; l: of this thread's columns until finish()
 
-  // Shared-memory address of: q; tiles of K and V; limits, where a row sees positions [0, limit); the first position
-  // whose value is not finite; the smallest limit of the block.
-  uint32_t shared;
-  uint32_t q[kQueriesInRegisters ? kSteps : 1][4];  // a fragment for each step
-  int least, most;                                  // limits of the warp's rows
-  float scale_log2;
+  int least, most;  // limits of the warp's rows
 
-  // Chunks of a row are permuted by the row's number, so that ldmatrix reads 8 rows from different banks.
-  __device__ static uint32_t place(int row, int chunk) {
-    return static_cast<uint32_t>(row * kRowBytes + ((chunk ^ (row & 7)) << 4));
-  }
-  __device__ uint32_t keys(int stage) const { return shared + kQueryBytes + stage * 2 * kTileBytes; }
+  // Shared-memory address of: tiles of K and V; limits, where a row sees positions [0, limit); the first position whose
+  // value is not finite; the smallest limit of the block.
+  __device__ uint32_t keys(int stage) const { return shared + kTilesAt + stage * 2 * kTileBytes; }
   __device__ uint32_t values(int stage) const { return keys(stage) + kTileBytes; }
   __device__ uint32_t limit_of(int row) const { return shared + kLimitsAt + row * 4; }
-  __device__ static int warp_row() { return threadIdx.x / 32 * kWarpRows; }
-  __device__ static int fragment_row(int tile, int half) {
-    return warp_row() + tile * 16 + half * 8 + threadIdx.x % 32 / 4;
-  }
-
   __device__ uint32_t poison() const { return shared + kPoisonAt; }
   __device__ uint32_t common() const { return shared + kCommonAt; }
 
@@ -82,10 +80,10 @@ struct AttentionTile {
                         const RowOf& row_of) {
     start_rows(shared_memory, scale, common_limit, row_of);
     if constexpr (!kQueriesInRegisters) {
-      if (queries_aligned) {
-        copy_queries(dim, row_of);
+      if (queries_aligned && !kCasts<Q, T>) {
+        this->copy_queries(dim, row_of);
       } else {
-        store_queries(dim, row_of);
+        this->store_queries(dim, row_of);
       }
     }
   }
@@ -123,7 +121,7 @@ struct AttentionTile {
       end[i] = ahead.end;
       fetch(ahead, i);
     }
-    if constexpr (kQueriesInRegisters) load_queries(dim, row_of);  // while the copies run
+    if constexpr (kQueriesInRegisters) this->load_queries(dim, row_of);  // while the copies run
     int stage = 0, last = kStages - 1;
     while (position[0] < end[0]) {
       position[kStages - 1] = ahead.position;
@@ -167,41 +165,6 @@ struct AttentionTile {
   }
 
  protected:
-  template <typename RowOf>
-  __device__ void load_queries(int dim, const RowOf& row_of) {
-    const unsigned short* row[2] = {bits(row_of(fragment_row(0, 0)).q), bits(row_of(fragment_row(0, 1)).q)};
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int d = step * 16 + i / 2 * 8 + threadIdx.x % 4 * 2;
-        q[step][i] = d < dim ? row[i % 2][d] | uint32_t{row[i % 2][d + 1]} << 16 : 0;
-      }
-    }
-  }
-  template <typename RowOf>
-  __device__ void copy_queries(int dim, const RowOf& row_of) {
-    constexpr int kRowsAtOnce = kThreads / kChunks;
-    const int chunk = threadIdx.x % kChunks, bytes = chunk * 8 < dim ? 16 : 0;
-#pragma unroll 4
-    for (int row = threadIdx.x / kChunks; row < kRows; row += kRowsAtOnce) {
-      const void* from = row_of(row).q;
-      copy_async(shared + place(row, chunk), bytes > 0 ? static_cast<const T*>(from) + chunk * 8 : from, bytes);
-    }  // in the copy group of the first keys
-  }
-  template <typename RowOf>
-  __device__ void store_queries(int dim, const RowOf& row_of) {
-    for (int row = threadIdx.x / 32; row < kRows; row += kWarps) {
-      const unsigned short* from = bits(row_of(row).q);
-      for (int d = threadIdx.x % 32 * 2; d < kDim; d += 64) {
-        const uint32_t pair = d < dim ? from[d] | uint32_t{from[d + 1]} << 16 : 0;
-        asm volatile("st.shared.u32 [%0], %1;" ::"r"(shared + place(row, d / 8) + d % 8 * 2), "r"(pair) : "memory");
-      }
-    }
-  }
-
-  __device__ static const unsigned short* bits(const void* p) { return static_cast<const unsigned short*>(p); }
-
   // Two groups of copies, keys and values; both are empty after the last tile, so that groups can be counted.
   template <Span kSpan>
   __device__ void fetch(TileCursor<T, kSpan>& from, int stage) {
@@ -294,9 +257,10 @@ struct AttentionTile {
           top = fmaxf(top, fmaxf(s[tile][n][2 * half], s[tile][n][2 * half + 1]));
         }
         top = quad_max(top);
+        const float scale = scale_of(tile, half);
         // A row that has seen nothing has no maximum: -inf - -inf would be NaN.
-        const float base = top == -INFINITY ? 0.0f : __fmul_rn(top, scale_log2);
-        const float keep = exp2_fast(__fsub_rn(__fmul_rn(m[tile][half], scale_log2), base));
+        const float base = top == -INFINITY ? 0.0f : __fmul_rn(top, scale);
+        const float keep = exp2_fast(__fsub_rn(__fmul_rn(m[tile][half], scale), base));
         m[tile][half] = top;
         float sum = 0.0f;
 #pragma unroll
@@ -307,7 +271,7 @@ struct AttentionTile {
           for (int n = part * kEach; n < (part + 1) * kEach; ++n) {
 #pragma unroll
             for (int i = 2 * half; i < 2 * half + 2; ++i) {
-              s[tile][n][i] = exp2_fast(__fmaf_rn(s[tile][n][i], scale_log2, -base));
+              s[tile][n][i] = exp2_fast(__fmaf_rn(s[tile][n][i], scale, -base));
               of_part = __fadd_rn(of_part, s[tile][n][i]);
             }
           }
@@ -381,8 +345,7 @@ struct AttentionTile {
 
 // Other shapes use kernels/attention/rows.cuh. The shape decides, never the number of queries.
 inline bool has_tiles(const AttentionShape& shape) {
-  return shape.type != DType::kF32 && shape.k_type == shape.type && shape.v_type == shape.type &&
-         shape.head_dim % 8 == 0 && shape.head_dim <= 128 && shape.scale > 0;
+  return has_tensor_rows(shape) && shape.head_dim % 8 == 0 && shape.head_dim <= 128 && shape.scale > 0;
 }
 
 inline __device__ bool queries_aligned(const AttentionShape& shape, const void* q) {

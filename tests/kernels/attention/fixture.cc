@@ -45,6 +45,13 @@ std::vector<AttentionCase> attention_cases() {
       cases.push_back({h.heads, h.kv_heads, h.head_dim, type, type, type});
     }
   }
+  for (const int64_t head_dim : {64, 80, 128}) {  // rows of f16 by queries of bf16, on tensor cores
+    cases.push_back({6, 2, head_dim, DType::kBF16, DType::kF16, DType::kF16});
+  }
+  // Queries beyond what f16 holds, 65,504, and below.
+  for (const float q_scale : {60.0f, 1e-7f, 2e4f}) {
+    cases.push_back({9, 3, 64, DType::kBF16, DType::kF16, DType::kF16, q_scale});
+  }
   // Scores of a thousand and more: anything but the true maximum overflows, or leaves nothing.
   for (DType type : kAllTypes) cases.push_back({9, 3, 64, type, type, type, 60.0f});
   if (!testing::kSanitized) return cases;
@@ -184,13 +191,13 @@ AttentionTest::Segments AttentionTest::segments(const AttentionContext& context,
 
 namespace {
 double rounding_of(const AttentionCase& c) {
-  if (c.type == DType::kF32 || c.k_type != c.type || c.v_type != c.type) return 0;
-  return c.type == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+  if (!has_tensor_rows(c.type, c.k_type, c.v_type)) return 0;
+  return c.k_type == DType::kBF16 ? 0x1p-8 : 0x1p-11;
 }
 }  // namespace
 
 double AttentionTest::prefill_weight_error(const AttentionCase& c) const {
-  return GetParam().device == DeviceChoice::kCuda || c.type == DType::kBF16 ? rounding_of(c) : 0;
+  return GetParam().device == DeviceChoice::kCuda || c.k_type == DType::kBF16 ? rounding_of(c) : 0;
 }
 
 double AttentionTest::prefix_weight_error(const AttentionCase& c) const {

@@ -298,6 +298,8 @@ TEST_P(DecodeAttentionTest, SameBitsWhoeverRidesAlong) {
                                  AttentionCase{20, 1, 40, DType::kBF16, DType::kBF16, DType::kBF16},
                                  AttentionCase{1, 1, 256, DType::kBF16, DType::kBF16, DType::kBF16},
                                  AttentionCase{2, 1, 32, DType::kF16, DType::kF16, DType::kF16},
+                                 AttentionCase{4, 1, 128, DType::kBF16, DType::kF16, DType::kF16},
+                                 AttentionCase{3, 1, 56, DType::kBF16, DType::kF16, DType::kF16, 2e4f},
                                  AttentionCase{4, 1, 48, DType::kF16, DType::kInt8, DType::kInt8},
                                  AttentionCase{4, 1, 128, DType::kBF16, DType::kInt8, DType::kInt8},
                                  AttentionCase{4, 1, 128, DType::kBF16, DType::kInt4, DType::kInt4},

@@ -118,6 +118,7 @@ TEST_P(PrefillAttentionTest, SameBitsHoweverItIsCut) {
                                  AttentionCase{2, 1, 128, DType::kBF16, DType::kBF16, DType::kBF16},
                                  AttentionCase{2, 1, 128, DType::kBF16, DType::kBF16, DType::kBF16, 20.0f},
                                  AttentionCase{2, 2, 48, DType::kBF16, DType::kBF16, DType::kF32},
+                                 AttentionCase{2, 1, 128, DType::kBF16, DType::kF16, DType::kF16, 20.0f},
                                  AttentionCase{2, 1, 32, DType::kF16, DType::kF16, DType::kF16}}) {
     const AttentionContext context(c, kRows, 1);
     const std::vector<float> q = queries(c, kRows);
