@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "bench/kernel_bench.h"
-#include "cache/layout.h"
+#include "cache/attention_parts.h"
 #include "kernels/attention/op.h"
 #include "kernels/chunks/op.h"
 #include "kernels/rows/op.h"
@@ -44,7 +44,7 @@ class Attention {
       const SegmentRange range = segment_range(i);
       const std::byte* const k = layer + 2 * range.begin * row_bytes;
       const int64_t rows = std::min(bench_.context, range.end()) - range.begin;
-      const int64_t part = bench_.part_rows > 0 ? bench_.part_rows : rows;
+      const int64_t part = bench_.part_rows > 0 ? bench_.part_rows : attention_part_rows(range.begin, type, type);
       for (int64_t at = 0; at < rows; at += part) {
         const int64_t skipped = low_bit(type) ? 0 : at * row_bytes / bench_.shape.kv_heads;
         list.push_back({.k = k + skipped,
@@ -103,7 +103,8 @@ void Attention::prefix(DType cache) {
   ColdCopies layers = layers_of(cache);
   const DeviceBuffer rotated_q = values(queries_ * bench_.q_width());
   const DeviceBuffer positions = bench_.same(queries_, bench_.context + kTailWindow);
-  const DeviceBuffer o = states(1), ml = states(1), scratch_o = states(kMaxPrefixSegments), scratch_ml = states(1);
+  const DeviceBuffer o = states(1), ml = states(1), scratch_o = states(kMaxPrefixSegments),
+                     scratch_ml = states(kMaxPrefixSegments);
   PrefixAttentionParams params{};
   params.shape = shape();
   params.shape.k_type = params.shape.v_type = cache;

@@ -51,7 +51,7 @@ class KernelBench {
   // Sizes of the data.
   ModelConfig shape;
   int64_t context = 0;
-  int64_t part_rows = 0;  // the prefix is read in parts of so many rows; 0: in segments
+  int64_t part_rows = 0;  // the prefix is read in parts of so many rows; 0: as a step reads it
   DType type = DType::kBF16;
   std::optional<WeightType> weights;  // of products; none: `type`
   std::vector<DType> cache_types;     // of the prefix; none: `type`

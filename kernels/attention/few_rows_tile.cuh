@@ -13,14 +13,16 @@
 
 namespace headrace::kernels::cuda {
 
-// kDim: head_dim, or the next larger instantiation; columns beyond head_dim are zero. kMTiles: tiles of 16 rows of q.
-template <typename T, int kDim, int kMTiles>
+// kDim: head_dim, or the next larger instantiation; columns beyond head_dim are zero. kHalves: groups of eight rows of
+// q; the products have tiles of two, and nothing else is computed for the rows that the last tile has beyond them.
+template <typename T, int kDim, int kHalves>
 struct FewRowsTile {
-  static constexpr int kWarps = 4, kThreads = 32 * kWarps, kRows = 16 * kMTiles;
+  static constexpr int kMTiles = (kHalves + 1) / 2, kHalvesEach = kHalves == 1 ? 1 : 2;  // of a tile
+  static constexpr int kWarps = 4, kThreads = 32 * kWarps, kRows = 8 * kHalves;
   static constexpr int kKeys = kPrefixTile, kSteps = kDim / 16;
-  static constexpr int kHalves = 2 * kMTiles;  // of m-tiles; warp i completes the sums of weights of half i
-  static_assert(kKeys == 16 * kWarps);         // a warp's keys: one step of the product with V
-  static_assert(kHalves <= kWarps);
+  static_assert(kKeys == 16 * kWarps);  // a warp's keys: one step of the product with V
+  static_assert(kHalves == 1 || kHalves % 2 == 0);
+  static_assert(kHalves <= kWarps);  // warp i completes the sums of weights of half i
   static constexpr int kRow = kSteps * 16, kPlane = kKeys * kRow, kStageBytes = 2 * kPlane;  // 16 bytes: a chunk
   static constexpr int kPieces = kSteps / kWarps;                                            // a warp's chunks of V
   using Factors = LowBitTile<T, kDim, 1, DType::kInt8>;
@@ -92,7 +94,7 @@ struct FewRowsTile {
       store_word(maximum_of(0, row), __float_as_int(-INFINITY));
     }
     if constexpr (kQueriesInRegisters) {
-      load_fragments(row_of(fragment_row(0, 0)).q, row_of(fragment_row(0, 1)).q, dim(), aligned, q);
+      load_fragments<kHalves>(row_of(fragment_row(0, 0)).q, row_of(fragment_row(0, kHalves - 1)).q, dim(), aligned, q);
     } else {
       store_fours<kDim, kRows, kThreads>(dim(), aligned, row_of, [&](int row, int chunk) { return query(row, chunk); });
     }
@@ -128,7 +130,7 @@ struct FewRowsTile {
   template <typename StateOf>
   __device__ void store(int count, const AttentionState& to, const StateOf& state_of) const {
 #pragma unroll
-    for (int i = 0; i < 2 * kMTiles; ++i) {
+    for (int i = 0; i < kHalves; ++i) {
       const int tile = i / 2, half = i % 2, row = fragment_row(tile, half);
       if (row >= count) continue;
       const int64_t state = state_of(row);
@@ -164,6 +166,13 @@ struct FewRowsTile {
   __device__ void fetch(int tile) {
     constexpr int kRowsAtOnce = kThreads / kSteps;
     const int chunk = threadIdx.x % kSteps, first = threadIdx.x / kSteps;
+    if (dim() == kDim && (tile + 1) * kKeys <= rows()) {  // a thread's rows permute their chunks alike
+      const uint32_t to = stage(tile) + raw(0, first, chunk), at = values_at + tile * (kKeys * kDim) + threadIdx.x * 16;
+      copy_whole<0>(to, plane(0) + at);
+      copy_whole<0>(to + kPlane, plane(1) + at);
+      commit_copies();
+      return;
+    }
     const bool some = chunk * 16 < dim();
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
@@ -177,6 +186,13 @@ struct FewRowsTile {
       }
     }
     commit_copies();
+  }
+  template <int kI>
+  __device__ static void copy_whole(uint32_t to, const unsigned char* from) {
+    if constexpr (kI * kThreads * 16 < kPlane) {
+      copy_at<kI * kThreads * 16, kI * kThreads * 16>(to, from);
+      copy_whole<kI + 1>(to, from);
+    }
   }
   __device__ __half fetch_scale(int tile) const {
     const int row = tile * kKeys + warp() * 16 + lane() % 16;
@@ -237,15 +253,18 @@ struct FewRowsTile {
       const float factor = __shfl_sync(~0u, factors, i / 2 * 8 + lane() % 4 * 2 + i % 2);
 #pragma unroll
       for (int tile = 0; tile < kMTiles; ++tile) {
-        s[tile][i / 2][i % 2] = __fmul_rn(s[tile][i / 2][i % 2], factor);
-        s[tile][i / 2][i % 2 + 2] = __fmul_rn(s[tile][i / 2][i % 2 + 2], factor);
+#pragma unroll
+        for (int half = 0; half < kHalvesEach; ++half) {
+          float& score = s[tile][i / 2][i % 2 + 2 * half];
+          score = __fmul_rn(score, factor);
+        }
       }
     }
   }
 
   __device__ void mask(int position, int end, float (&s)[kMTiles][2][4]) const {
 #pragma unroll
-    for (int i = 0; i < 2 * kMTiles; ++i) {
+    for (int i = 0; i < kHalves; ++i) {
       const int limit = min(load_word(limit_of(fragment_row(i / 2, i % 2))), end);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -258,7 +277,7 @@ struct FewRowsTile {
   // Stores each row's largest score of the warp's keys.
   __device__ void find_tops(const float (&s)[kMTiles][2][4]) const {
 #pragma unroll
-    for (int i = 0; i < 2 * kMTiles; ++i) {
+    for (int i = 0; i < kHalves; ++i) {
       const int tile = i / 2, at = i % 2 * 2;
       const float top =
           quad_max(fmaxf(fmaxf(s[tile][0][at], s[tile][0][at + 1]), fmaxf(s[tile][1][at], s[tile][1][at + 1])));
@@ -278,7 +297,7 @@ struct FewRowsTile {
 #pragma unroll
     for (int tile = 0; tile < kMTiles; ++tile) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
+      for (int half = 0; half < kHalvesEach; ++half) {
         const int row = fragment_row(tile, half);
         const uint4 tops = load_words(shared + kTopsAt + row * 16);
         const float old = __int_as_float(load_word(maximum_of(tile_index % 2, row)));
@@ -305,8 +324,9 @@ struct FewRowsTile {
         }
       }
       const float(&w)[2][4] = s[tile];
-      store_words(weights(tile, warp()), {pack(w[0][0], w[0][1], T{}), pack(w[0][2], w[0][3], T{}),
-                                          pack(w[1][0], w[1][1], T{}), pack(w[1][2], w[1][3], T{})});
+      store_words(weights(tile, warp()),
+                  {pack(w[0][0], w[0][1], T{}), kHalvesEach == 1 ? 0 : pack(w[0][2], w[0][3], T{}),
+                   pack(w[1][0], w[1][1], T{}), kHalvesEach == 1 ? 0 : pack(w[1][2], w[1][3], T{})});
     }
   }
   __device__ uint32_t weights(int tile, int step) const {

@@ -66,11 +66,15 @@ __device__ inline uint2 load_four(const void* row, int d, int dim, bool aligned)
   const uint2 four = *reinterpret_cast<const uint2*>(from);
   return {__byte_perm(four.x, four.y, 0x5410), __byte_perm(four.x, four.y, 0x7632)};
 }
-// q's fragments; this lane's rows are `low` and `high`.
-template <int kSteps>
+// q's fragments; this lane's rows are `low` and `high`, which is zeros if kHalves is 1.
+template <int kHalves = 2, int kSteps>
 __device__ void load_fragments(const void* low, const void* high, int dim, bool aligned, uint32_t (&q)[kSteps][4]) {
 #pragma unroll
   for (int i = 0; i < 2 * kSteps; ++i) {
+    if (i % 2 >= kHalves) {
+      q[i / 2][1] = q[i / 2][3] = 0;
+      continue;
+    }
     const uint2 four = load_four(i % 2 == 0 ? low : high, i / 2 * 16 + threadIdx.x % 4 * 4, dim, aligned);
     q[i / 2][i % 2] = four.x;
     q[i / 2][i % 2 + 2] = four.y;

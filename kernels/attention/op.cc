@@ -55,7 +55,7 @@ void prefix_attention(const PrefixAttentionParams& params, Stream& stream) {
   if (params.shape.queries == 0) return;
   CHECK(params.positions != nullptr && params.state.o != nullptr && params.state.ml != nullptr);
   CHECK(params.segment_count == 0 || (params.scratch.o != nullptr && params.scratch.ml != nullptr));
-  const bool whole = !low_bit(params.shape.k_type) || !low_bit(params.shape.v_type);
+  const bool whole = !low_bit(params.shape.k_type) && !low_bit(params.shape.v_type);
   for (int64_t i = 0; i < params.segment_count; ++i) {
     check_segment(params.segments[i]);
     CHECK(!whole || params.segments[i].first_row == 0, "first_row=", params.segments[i].first_row);

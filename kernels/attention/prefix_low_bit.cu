@@ -8,10 +8,10 @@ namespace headrace::kernels::cuda {
 
 namespace {
 
-template <typename T, int kDim, int kMTiles>
+template <typename T, int kDim, int kHalves>
 __global__ void __launch_bounds__(128, 4) prefix_few_rows(const __grid_constant__ PrefixAttentionParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
-  using Tile = FewRowsTile<T, kDim, kMTiles>;
+  using Tile = FewRowsTile<T, kDim, kHalves>;
   const PrefixBlock<T, Tile::kRows> block(params);
   Tile tile;
   tile.open(shared, params.shape, params.segments[block.n], block.kv_head);
@@ -49,12 +49,13 @@ void launch_tiles(const PrefixAttentionParams& params, const LaunchStream& on) {
   const int64_t rows = prefix_rows_of(params.shape);
   // int4 gains too little for a second kernel: 5% where int8 gains 15%.
   if constexpr (kStored == DType::kInt8) {
-    if (rows <= 16)
-      return launch_block(prefix_few_rows<T, kDim, 1>, "prefix_few_rows",
-                          std::type_identity<FewRowsTile<T, kDim, 1>>());
-    if (rows <= 32)
-      return launch_block(prefix_few_rows<T, kDim, 2>, "prefix_few_rows",
-                          std::type_identity<FewRowsTile<T, kDim, 2>>());
+    const auto launch_few = [&](auto halves) {
+      launch_block(prefix_few_rows<T, kDim, halves.value>, "prefix_few_rows",
+                   std::type_identity<FewRowsTile<T, kDim, halves.value>>());
+    };
+    if (rows <= 8) return launch_few(std::integral_constant<int, 1>());
+    if (rows <= 16) return launch_few(std::integral_constant<int, 2>());
+    if (rows <= 32) return launch_few(std::integral_constant<int, 4>());
   }
   using Small = LowBitTile<T, kDim, 1, kStored>;
   if (rows <= Small::kRows)

@@ -1,6 +1,5 @@
 // A copy of all rows before the tail in fewer bits, from which partial steps read (docs/design.md, section 8). Its
-// segments are those of the full KV, with the true positions; attention reads parts of them, because thread blocks of
-// equal length fill a GPU better.
+// segments are those of the full KV, with the true positions.
 // Owns its memory. Thread: one at a time; all work is enqueued on the stream.
 #pragma once
 
@@ -40,7 +39,7 @@ class RowCopy : public PartialRows {
   const int64_t segments_, least_context_;
   DeviceBuffer memory_, pointers_;  // pointers_: [segments, 2, layers], to K and V of a segment
   PinnedBuffer host_pointers_;
-  std::vector<std::vector<KvSegment>> views_, parts_;  // [layers][segments]; [layers][parts of at most kPartRows rows]
+  std::vector<std::vector<KvSegment>> views_;  // [layers][segments]
   bool initialised_ = false;
 };
 

@@ -4,13 +4,32 @@
 #include <functional>
 #include <limits>
 #include <utility>
+#include <vector>
 
+#include "cache/attention_parts.h"
 #include "offload/device/trace.h"
 
 namespace headrace {
 namespace {
 
 constexpr int64_t kScoringNodes = 64;  // nodes of a refresh whose queries choose the blocks
+
+// The rows of a segment from `first` on, at most `rows`.
+KvSegment part_of(const KvSegment& segment, int32_t first, int32_t rows, const AttentionShape& shape) {
+  KvSegment part = segment;
+  part.position += first;
+  part.rows = std::min(rows, segment.rows - first);
+  if (low_bit(shape.k_type) || low_bit(shape.v_type)) {
+    part.first_row += first;
+    return part;
+  }
+  const auto at = [&](const void* plane, DType type) {
+    return static_cast<const std::byte*>(plane) + row_bytes(type, shape.head_dim) * static_cast<uint64_t>(first);
+  };
+  part.k = at(segment.k, shape.k_type);
+  part.v = at(segment.v, shape.v_type);
+  return part;
+}
 
 // Collects segments in order for launches of the prefix kernel, and passes each batch to `seen` as well.
 class PrefixFold {
@@ -21,8 +40,14 @@ class PrefixFold {
 
   void add(const KvSegment& segment) {
     if (segment.position >= end_row_ || segment.rows <= 0) return;  // beyond every query's prefix
-    params_.segments[params_.segment_count++] = segment;
-    if (params_.segment_count == per_launch_) flush();
+    // All of its parts, also those beyond, so that the number of segments says how many launches there are.
+    const auto rows =
+        static_cast<int32_t>(attention_part_rows(segment.position, params_.shape.k_type, params_.shape.v_type));
+    for (int32_t first = 0; first < segment.rows; first += rows) {
+      if (params_.segment_count == per_launch_) launch();
+      params_.segments[params_.segment_count++] = part_of(segment, first, rows, params_.shape);
+    }
+    if (seen_) whole_.push_back(segment);
   }
   void flush() {
     if (params_.segment_count > 0) launch();
@@ -40,7 +65,8 @@ class PrefixFold {
     const bool any = params_.segment_count > 0;
     const TraceSpan span(stream_, any ? TraceName("prefix from row", params_.segments[0].position) : "attention's end");
     prefix_attention(params_, stream_);
-    if (seen_ && any) seen_({params_.segments, static_cast<size_t>(params_.segment_count)});
+    if (!whole_.empty()) seen_(whole_);
+    whole_.clear();
     params_.segment_count = 0;
     params_.beside_tail = false;
   }
@@ -48,6 +74,7 @@ class PrefixFold {
   PrefixAttentionParams params_;
   const int64_t per_launch_, end_row_;
   const Seen seen_;
+  std::vector<KvSegment> whole_;  // the segments of this launch, for seen_
   Stream& stream_;
 };
 
