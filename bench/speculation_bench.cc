@@ -10,7 +10,7 @@
 //                     [--rope-scaling yarn] [--rope-scale 2] [--shape] [--weights q4_k_m]
 //                     [--instruction TEXT] [--block-score quest] [--block-reduce mean]
 //                     [--tree auto] [--draft-window 1024] [--draft-cache retrieval:32] [--draft-rope-theta 10000]
-//                     [--preset specpv]
+//                     [--preset specpv] [--trace FILE]
 // The last three lines and --spec-type are flags of headrace; --nodes bounds each step's tree, --tree shapes all of
 // them.
 // --alone: partial verification without the draft, too.
@@ -19,6 +19,7 @@
 // --budget: of blocks, where --partial-kv names them. --step-costs: by which auto chooses refreshes of a tree, in the
 // place of what steps take here, in ms: of a partial step with its draft, of a refresh; rows then say how fast that
 // would be.
+// --trace: of all runs, which are slower with it.
 // --rope-scaling, --rope-scale: the target's context beyond that of its training.
 // --shape: MODEL is a shape (headrace bench --list-shapes) with random weights of the type --weights, and each TEXT
 // names a prompt of random ids. DRAFT is - where --spec-type has no weights: ngram-simple, and none with --alone.
@@ -41,7 +42,7 @@ namespace headrace::bench {
 namespace {
 
 struct Args : TextArgs {
-  std::string draft_path, weights = "keep", cache_type = "bf16", tree = "auto";  // `tree`: as it was named
+  std::string draft_path, weights = "keep", cache_type = "bf16", trace, tree = "auto";  // `tree`: as it was named
   std::string preset;
   DraftOptions draft{.type = SpecType::kEagle3};
   VerifyOptions blocks{};  // how they are scored
@@ -91,6 +92,7 @@ void add_options(CLI::App& app, Args& args) {
   app.add_option("--pending", args.pending)->delimiter(',');
   app.add_flag("--alone", args.alone);
   app.add_flag("--whole-rows", args.whole_rows, "refreshes stream rows, not what an int8 copy lacks of them");
+  app.add_option("--trace", args.trace);
   app.add_option("--step-costs", args.step_costs)->delimiter(',')->expected(2);
   add_choice<std::optional<RopeScaling>>(app, "--rope-scaling", &args.rope.scaling,
                                          {{"linear", RopeScaling::kLinear}, {"yarn", RopeScaling::kYarn}});
@@ -100,6 +102,7 @@ void add_options(CLI::App& app, Args& args) {
 EngineOptions engine_options(const Args& args) {
   EngineOptions options = engine_options(static_cast<const TextArgs&>(args));
   options.device.vram_bytes = args.vram_bytes;
+  options.device.trace_path = args.trace;
   options.want_tokenizer = !args.shape;
   if (!args.shape && args.weights == "q8_0") options.weights = WeightPolicy::kQ8_0;
   if (!args.shape && args.weights == "q4_k") options.weights = WeightPolicy::kQ4K;
@@ -193,6 +196,7 @@ class Bench {
         }
       }
     }
+    engine_.write_trace();
     return out;
   }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "cache/attention_parts.h"
 #include "cache/stream_schedule.h"
 
 namespace headrace {
@@ -28,7 +29,28 @@ constexpr double kLayerUs = 22;
 constexpr double kSmallKernelUs = 3.5;
 // The prefix: its two kernels, and at least one segment of one KV head, which one block reads at its own rate. With few
 // large segments (30,720 tokens) the other blocks finish long before it.
-constexpr double kPrefixUs = 8, kBlockGbPerS = 27;
+constexpr double kPrefixUs = 11, kBlockGbPerS = 27;
+// A chunk of a step that streams, beside its bytes and products. Attention over it, its fold and the kernel that makes
+// rows are launches of their own, and a chunk has too few thread blocks to fill the card while the longest of them
+// runs: by refreshes of 60 to 205 nodes with an int8 copy.
+constexpr double kChunkUs = 58;
+// Attention over rows of fewer bits is bound by its instructions where memory is as fast as an H200's: what a query of
+// four heads a KV head reads, and how much longer more rows of q take (bench/results/bench_h200_mend.jsonl).
+struct RowsFactor {
+  int64_t rows;
+  double factor;
+};
+struct LowBitPace {
+  double gb_per_s;
+  std::span<const RowsFactor> rows;  // of q of one KV head
+};
+constexpr RowsFactor kQueriesOfInt8[] = {{4, 1},      {16, 1.16},  {32, 1.46},  {64, 2.84},
+                                         {256, 8.85}, {800, 27.6}, {1536, 44.9}};
+constexpr RowsFactor kQueriesOfInt4[] = {{4, 1},      {16, 1.06},  {32, 1.23},  {64, 1.35},
+                                         {256, 4.04}, {800, 13.3}, {1536, 23.0}};
+constexpr LowBitPace kInt8Pace = {3490, kQueriesOfInt8}, kInt4Pace = {1092, kQueriesOfInt4};
+// Making rows of an int8 copy and remainders (kernel_bench_h200_remainders.jsonl): values a microsecond.
+constexpr double kMadeValuesPerUs = 498e3;
 // Rows of products that a GPU multiplies in one pass over the weights (kernels/product/op.h).
 constexpr int64_t kGroupRows = 64, kMiddleGroupRows = 512, kPrefillGroupRows = 2048;
 // A GPU under full load lowers its clock.
@@ -37,6 +59,8 @@ constexpr double kPrefillProductShare = 0.9;
 constexpr double kPrefillMs = 2.2;
 // The share of the link's peak that a step-long stream of 16 MiB copies reaches.
 constexpr double kLinkShare = 0.992;
+// The same of remainders, whose copies are smaller: by refreshes of 60 nodes (partial_h200_quarter_streamed.json).
+constexpr double kRemainderLinkShare = 0.92;
 // A layer's small kernels on a CPU: about ten tasks that several threads start and join.
 constexpr double kCpuLayerUs = 60;
 constexpr double kCpuPrefillShare = 0.85;  // narrow matrices, and the work between them
@@ -47,10 +71,6 @@ constexpr double kCpuPrefillShare = 0.85;  // narrow matrices, and the work betw
 // profile_h200.json, 3,880 by its bench). Instructions bind, so a card with slower memory may reach more. `rows`: how
 // much longer more rows take; between two lines it is interpolated, behind the last in proportion.
 constexpr double kQuantisedProductUs = 1.7;
-struct RowsFactor {
-  int64_t rows;
-  double factor;
-};
 // q4_k_m_many_rows; 48 rows do take longer than 64.
 constexpr RowsFactor kUsualRows[] = {{1, 1},     {2, 1.08},  {4, 1.18},  {8, 1.27},   {16, 1.48}, {32, 2.26},
                                      {48, 3.49}, {64, 3.33}, {128, 6.0}, {192, 9.24}, {384, 16.1}};
@@ -85,6 +105,7 @@ double gb_ms(double bytes, double gb_per_s) { return bytes / gb_per_s * 1e-6; }
 double tflop_ms(double flop, double tflop_per_s) { return flop / tflop_per_s * 1e-9; }
 
 double rows_factor(std::span<const RowsFactor> table, int64_t rows) {
+  rows = std::max(rows, table.front().rows);
   for (size_t i = 1; i < table.size(); ++i) {
     const RowsFactor &low = table[i - 1], &high = table[i];
     if (rows > high.rows) continue;
@@ -127,19 +148,39 @@ double attention_flop(const ModelSizes& m, double queries, double rows) {
   return 4 * static_cast<double>(m.heads * m.head_dim) * queries * rows;
 }
 
+const LowBitPace* pace_of(const RowShape& shape) {
+  if (shape.k_type != shape.v_type) return nullptr;
+  return shape.k_type == DType::kInt8 ? &kInt8Pace : shape.k_type == DType::kInt4 ? &kInt4Pace : nullptr;
+}
+
 // Attention over `rows` keys and values. On a GPU the prefix alone: kLayerUs includes the tail's kernel.
-double attention_ms(const CostInput& in, double queries, int64_t rows, uint64_t row_bytes) {
+double attention_ms(const CostInput& in, int64_t queries, int64_t rows, const RowShape& shape) {
   if (rows == 0) return 0;
   const ModelSizes& m = in.model;
-  const double bytes = static_cast<double>(row_bytes) * static_cast<double>(rows);
-  const double flop = attention_flop(m, queries, static_cast<double>(rows)) * static_cast<double>(m.layers);
+  const double bytes = static_cast<double>(shape.bytes_all_layers()) * static_cast<double>(rows);
+  const double flop = attention_flop(m, static_cast<double>(queries), static_cast<double>(rows));
   double ms = gb_ms(bytes, in.rates.kv_gb_per_s);
-  if (queries > 1) ms = std::max(ms, tflop_ms(flop, in.rates.queries_tflop_per_s));
+  const LowBitPace* const pace = in.rates.gpu ? pace_of(shape) : nullptr;
+  if (pace != nullptr) {
+    ms = std::max(ms, gb_ms(bytes, pace->gb_per_s) * rows_factor(pace->rows, queries * m.heads / m.kv_heads));
+  } else if (queries > 1) {
+    ms = std::max(ms, tflop_ms(flop * static_cast<double>(m.layers), in.rates.queries_tflop_per_s));
+  }
   if (!in.rates.gpu) return ms;
-  const int64_t longest = std::min(rows, segment_range(segments_for(rows) - 1).rows);
+  const int64_t last = segment_range(segments_for(rows) - 1).begin;
+  const int64_t longest =
+      std::min({rows, segment_range(segment_of(last)).rows, attention_part_rows(last, shape.k_type, shape.v_type)});
   const double block = bytes / static_cast<double>(m.kv_heads * rows) * static_cast<double>(longest);
   const double layers = static_cast<double>(m.layers), hidden_us = m.quantised.empty() ? 0 : layers * kTailUs;
   return std::max(ms, gb_ms(block, kBlockGbPerS) - hidden_us * 1e-3) + layers * kPrefixUs * 1e-3;
+}
+
+// What a GPU does for a step's chunks beside reading their rows.
+double chunks_ms(const CostInput& in, const StreamSchedule& schedule, uint64_t made_values) {
+  if (!in.rates.gpu) return 0;
+  const double made = static_cast<double>(made_values);
+  return static_cast<double>(schedule.fills()) * kChunkUs * 1e-3 +
+         std::max(made / kMadeValuesPerUs * 1e-3, gb_ms(4 * made, in.rates.kv_gb_per_s));  // 2 read, 2 written
 }
 
 double layers_ms(const CostInput& in, int64_t rows) {
@@ -260,17 +301,16 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
   const RowShape& stored = in.model.rows;
   const RowShape shape = blocks ? stored.exact() : partial ? copy_rows(stored, *pass.partial.copy) : stored;
   cost.weight_bytes = in.model.layers_bytes() + in.model.head_bytes();
-  const uint64_t row_bytes = shape.bytes_all_layers();
-  cost.kv_bytes = row_bytes * static_cast<uint64_t>(rows);
+  cost.kv_bytes = shape.bytes_all_layers() * static_cast<uint64_t>(rows);
   const StreamSchedule schedule = partial ? StreamSchedule() : streamed(in, pass.committed);
   const StreamedBytes bytes = streamed_bytes(in, schedule);
   cost.link_bytes = bytes.link;
   add_disk(schedule.disk_bytes(), in.rates.disk_read_gb_per_s, &cost);
-  cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_device_gb_per_s) / kLinkShare;
-  cost.device_ms =
-      decode_products_ms(in.model, in.rates, pass.queries) + layers_ms(in, pass.queries) +
-      attention_ms(in, static_cast<double>(pass.queries), blocks || !in.rates.gpu ? rows : tail_begin(rows), row_bytes);
-  cost.device_ms += gb_ms(static_cast<double>(4 * bytes.made_values), in.rates.kv_gb_per_s);  // 2 read, 2 written
+  cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_device_gb_per_s) /
+                 (bytes.made_values > 0 ? kRemainderLinkShare : kLinkShare);
+  cost.device_ms = decode_products_ms(in.model, in.rates, pass.queries) + layers_ms(in, pass.queries) +
+                   attention_ms(in, pass.queries, blocks || !in.rates.gpu ? rows : tail_begin(rows), shape) +
+                   chunks_ms(in, schedule, bytes.made_values);
   cost.beside = in.rates.gpu;
   return cost;
 }

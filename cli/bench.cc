@@ -36,7 +36,10 @@ ExitCode run_command(const BenchArgs& args) {
   hooks.on_device = [&](const Device& device) { console.note_device(device); };
   hooks.on_begin = [&](const std::string& label) { console.progress().set_label(label); };
   hooks.on_row = [&](const BenchReport& so_far) {
-    if (so_far.rows.size() == 1) console.note_weights(so_far.weights_note);
+    if (so_far.rows.size() == 1) {
+      console.note_weights(so_far.weights_note);
+      console.note_weights(so_far.cache_note);
+    }
     if (args.output.json) return;
     console.print(so_far.rows.size() == 1 ? visible(bench_heading(so_far)) : std::string());
     console.print(bench_line(so_far, so_far.rows.back()));

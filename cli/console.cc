@@ -61,6 +61,7 @@ void Console::note_engine(const Engine& engine) {
   note_device(engine.device());
   note_weights(engine.weights_note());
   note_weights(preset_note(output_.preset));
+  note_weights(engine.cache_note());
   if (engine.config().images)
     note_weights("the part of the model that reads images is not loaded: it reads text alone");
 }

@@ -23,8 +23,8 @@ class Console {
   void print(std::string_view text);           // stdout, flushed
   void end_text();                             // prints a newline if the text did not end with one
   void note_device(const Device& device);      // a line on stderr if --device auto fell back to the CPU
-  void note_weights(const std::string& note);  // Engine::weights_note(), a line on stderr
-  // Both, and a line each if the model takes images, which are not read, and for what differs from the paper of
+  void note_weights(const std::string& note);  // Engine::weights_note() or cache_note(), a line on stderr
+  // All of them, and a line each if the model takes images, which are not read, and for what differs from the paper of
   // --preset.
   void note_engine(const Engine& engine);
   // Prints notes about a run to stderr, one line each: about saved prefixes, and once per process about damaged weights

@@ -15,6 +15,7 @@ ExitCode run_command(const PlanArgs& args) {
   if (!report.note.empty() && !args.output.quiet) console.progress().print_line("note: " + report.note);
   console.note_weights(report.weights_note);
   console.note_weights(preset_note(args.output.preset));
+  console.note_weights(report.cache_note);
   console.print(args.output.json ? plan_json(report) : visible(format_plan(report)));
   console.finish();
   return report.run ? ExitCode::kDone : ExitCode::kDoesNotFit;

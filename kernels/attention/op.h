@@ -15,11 +15,10 @@ namespace headrace {
 
 constexpr int64_t kMaxAttentionHeadDim = 256;  // must be even
 
-// Whether CUDA multiplies queries of `type` by exact rows of these types on tensor cores: K and V are of one type, which
-// is the queries', or f16 if those are bf16. Other rows are read many times more slowly.
+// Whether CUDA multiplies queries of `type` by exact rows of these types on tensor cores: K and V are of one type,
+// which is the queries', or f16 if those are bf16. Other rows are read many times more slowly.
 constexpr bool has_tensor_rows(DType type, DType k_type, DType v_type) {
-  return type != DType::kF32 && k_type == v_type &&
-         (k_type == type || (type == DType::kBF16 && k_type == DType::kF16));
+  return type != DType::kF32 && k_type == v_type && (k_type == type || (type == DType::kBF16 && k_type == DType::kF16));
 }
 
 // Shapes and types shared by all attention ops.

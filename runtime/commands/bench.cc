@@ -109,6 +109,7 @@ void Bench::open() {
   report_.dtype = engine_->dtype();
   report_.weight_types = engine_->weight_types();
   report_.weights_note = engine_->weights_note();
+  report_.cache_note = engine_->cache_note();
   report_.cache_type_k = engine.cache_type_k.value_or(engine_->dtype());
   report_.cache_type_v = engine.cache_type_v.value_or(engine_->dtype());
   report_.decode_tokens = options_.decode_tokens;

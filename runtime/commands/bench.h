@@ -60,7 +60,7 @@ struct BenchReport {
   ModelConfig config;
   DType dtype = DType::kBF16, cache_type_k = DType::kBF16, cache_type_v = DType::kBF16;
   std::vector<WeightTypeUse> weight_types;
-  std::string weights_note;  // Engine::weights_note()
+  std::string weights_note, cache_note;  // the Engine's
   uint64_t vram_limit_bytes = 0, host_limit_bytes = 0;
   int64_t decode_tokens = 0, repeat = 0;
   uint64_t seed = 0;

@@ -149,7 +149,7 @@ void Planner::choose_rates() {
 std::unique_ptr<Engine> Planner::engine_on(const DryRunCard& card) const {
   EngineOptions engine = options_.engine;
   engine.want_tokenizer = false;
-  engine.rates_of = nullptr;
+  engine.rates_of = [rates = report_.rates](const Device&) { return rates; };
   std::unique_ptr<Checkpoint> checkpoint;
   if (!options_.shape.empty()) {
     if (engine.ctx_size > kMaxOfAShape) {
@@ -269,6 +269,7 @@ PlanReport Planner::run() {
     report_.context_tokens = any->context_limit();
     report_.output_tokens = options_.output_tokens;
     report_.weights_note = any->weights_note();
+    report_.cache_note = any->cache_note();
   }
   try {
     report_.run = plan_on(dry_run_, std::nullopt);

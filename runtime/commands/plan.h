@@ -50,8 +50,8 @@ struct PlanReport {
   // "what headrace profile measured on 2026-…", with the machine if it is another one; "the data sheet of …"; empty:
   // unknown
   std::string rates_from;
-  std::string note;          // about a profile that could not be used
-  std::string weights_note;  // Engine::weights_note()
+  std::string note;                      // about a profile that could not be used
+  std::string weights_note, cache_note;  // the Engine's
   std::optional<MachineRates> rates;
   std::string measured;            // date of a profile's measurement
   std::optional<int64_t> age_s;    // of that profile; none: unknown

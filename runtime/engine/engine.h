@@ -73,6 +73,8 @@ class Engine {
   std::vector<WeightTypeUse> weight_types() const;  // of the model's weights
   // Why quantised weights are not kept although the options ask for it; empty: they are kept, or there are none.
   std::string weights_note() const;
+  // That attention is slow with the types of the KV cache; empty: it is not.
+  std::string cache_note() const;
   int64_t context_limit() const;          // tokens: -c, or the model's own
   const std::string& model_path() const;  // of the model's files, after a hub name is resolved
   // The opened weight files; empty: the weights are not in files, or there is no draft.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/attention/op.h"
 #include "offload/device/trace.h"
 #include "runtime/engine/engine_impl.h"
 
@@ -89,6 +90,16 @@ std::string Engine::weights_note() const {
   if (std::none_of(types.begin(), types.end(), [](const WeightTypeUse& use) { return use.dequantised(); })) return "";
   return str("the quantised weights are dequantised to ", dtype_name(dtype()),
              ": a GPU keeps them with --dtype bf16 only");
+}
+
+std::string Engine::cache_note() const {
+  const DType type = dtype(), k = impl_->options.cache_type_k.value_or(type),
+              v = impl_->options.cache_type_v.value_or(type);
+  const bool fast = has_tensor_rows(type, k, v) || (low_bit(k) && low_bit(v));
+  if (device().backend() != Backend::kCuda || type == DType::kF32 || fast) return "";
+  return str("-ctk ", dtype_name(k), " -ctv ", dtype_name(v), " with weights of ", dtype_name(type),
+             ": a GPU computes such attention without its tensor cores, many times slower; ",
+             type == DType::kBF16 ? "bf16, f16" : "f16", " or int8 for both is fast");
 }
 
 int64_t Engine::context_limit() const { return impl_->context().context_limit(); }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/gpu_specs.h"
 #include "cache/minimum_budgets.h"
 #include "offload/host/clock.h"
 #include "runtime/engine/engine.h"
@@ -47,8 +48,14 @@ struct Engine::Impl {
   bool load_weights(Progress* progress, const std::atomic<bool>* interrupt);
   void check_weights();
   void choose_chat();
+  // Those that were measured, or of the card's data sheet.
+  std::optional<MachineRates> usual_rates() const {
+    if (rates && rates->known()) return rates;
+    const std::optional<GpuSpec> card = gpu_named(device->name());
+    return card ? std::optional(card->rates()) : std::nullopt;
+  }
   RunContext context() const {
-    return {options, *device, *compute, config, *weights, draft_model.get(), checkpoint->path()};
+    return {options, *device, *compute, config, *weights, draft_model.get(), checkpoint->path(), usual_rates()};
   }
   void open_prefixes();
   std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);

@@ -79,17 +79,20 @@ PartialKind first_kind(const RunSetup& setup) {
   return kind == PartialKind::kAuto ? PartialKind::kBlocks : kind;
 }
 
-// The copies that --partial-kv auto may choose, the most exact first.
-std::vector<PartialKind> kinds_of_copies(const RunContext& context, const RunSetup& setup) {
-  std::vector<PartialKind> kinds;
+// The kinds that --partial-kv auto may choose where the full KV streams, the most exact first.
+std::vector<PartialKind> kinds_of_auto(const RunContext& context, const RunSetup& setup) {
   const bool automatic = *setup.verify.mode != VerifyMode::kFull && setup.verify.partial_kind() == PartialKind::kAuto;
-  if (!automatic || setup.session.kv == KvMode::kDevice) return kinds;
-  for (const PartialKind kind : {PartialKind::kInt8, PartialKind::kInt4}) {
-    const DType type = *copy_type(kind);
-    const bool same_rows = setup.session.k_type == type && setup.session.v_type == type;
-    if (!same_rows && copy_type_fits(type, context.config.head_dim)) kinds.push_back(kind);
-  }
+  if (!automatic || setup.session.kv == KvMode::kDevice) return {};
+  std::vector<PartialKind> kinds = {PartialKind::kInt8};
+  if (copy_type_fits(DType::kInt4, context.config.head_dim)) kinds.push_back(PartialKind::kInt4);
+  kinds.push_back(PartialKind::kBlocks);
   return kinds;
+}
+
+// The predicted tokens/s of a planned run; 0: unknown.
+double predicted_speed(const RunContext& context, const RunSetup& setup, const MemoryPlan& memory) {
+  if (!context.rates || !context.rates->known()) return 0;
+  return predicted_tokens_per_s(run_plan(context, setup, memory), *context.rates).value_or(0);
 }
 
 // A way to carry out a run, beyond its options.
@@ -104,7 +107,7 @@ struct Candidate {
 class Candidates {
  public:
   Candidates(const RunContext& context, const GenerateOptions& run, RunSetup* setup)
-      : context_(context), run_(run), setup_(*setup), copies_(kinds_of_copies(context, *setup)) {}
+      : context_(context), run_(run), setup_(*setup), kinds_(kinds_of_auto(context, *setup)) {}
   // The setup keeps the draft of a candidate that fits.
   ~Candidates() { setup_.session.draft = setup_.draft.get(); }
   Candidates(const Candidates&) = delete;
@@ -120,6 +123,7 @@ class Candidates {
   }
   std::optional<SessionPlan> plan() const;
   std::optional<SessionPlan> plan_partial(PartialKind kind, bool lean);
+  std::optional<PartialKind> fastest_kind(bool lean);
   std::optional<PartialKind> smaller_kind(DType refused, bool lean);
   SessionPlan chosen(SessionPlan plan);
   Draft* draft();
@@ -127,7 +131,7 @@ class Candidates {
   const RunContext& context_;
   const GenerateOptions& run_;
   RunSetup& setup_;
-  const std::vector<PartialKind> copies_;
+  const std::vector<PartialKind> kinds_;  // of which the run may choose
   std::vector<std::pair<DraftRun, std::unique_ptr<Draft>>> drafts_;
 };
 
@@ -176,16 +180,30 @@ SessionPlan Candidates::chosen(SessionPlan plan) {
   return plan;
 }
 
-// Small passes if nothing streams; else the most exact copy that fits, if the run may choose; else the first kind, in
+// Of the kinds that fit, the one with which the run is predicted to be fastest, or if no speed is known, the most
+// exact.
+std::optional<PartialKind> Candidates::fastest_kind(bool lean) {
+  std::optional<PartialKind> fastest;
+  double most = 0;
+  for (const PartialKind kind : kinds_) {
+    const std::optional<SessionPlan> fits = plan_partial(kind, lean);
+    if (!fits) continue;
+    const double speed = predicted_speed(context_, setup_, fits->memory);
+    if (fastest && speed <= most) continue;
+    fastest = kind;
+    most = speed;
+  }
+  return fastest;
+}
+
+// Small passes if nothing streams; else the fastest kind that fits, if the run may choose; else the first kind, in
 // large passes if they fit (it then streams, too).
 std::optional<SessionPlan> Candidates::first_that_fits(bool lean) {
   const Candidate first{.kind = first_kind(setup_), .lean = lean, .large = false};
   take(first);
   std::optional<SessionPlan> small = plan();
   if (small && small->memory.ring_slots == 0) return chosen(*std::move(small));
-  for (const PartialKind kind : copies_) {
-    if (std::optional<SessionPlan> copy = plan_partial(kind, lean)) return chosen(*std::move(copy));
-  }
+  if (const std::optional<PartialKind> kind = fastest_kind(lean)) return chosen(*plan_partial(*kind, lean));
   if (!small) return std::nullopt;
   if (take({.kind = first.kind, .lean = lean, .large = true})) {
     if (std::optional<SessionPlan> large = plan()) return chosen(*std::move(large));
@@ -204,13 +222,13 @@ std::optional<PartialKind> Candidates::smaller_kind(DType refused, bool lean) {
   return std::nullopt;
 }
 
-// Of small passes, so the alternatives that it offers fit. Where the run may choose a copy, with the least budgets of
+// Of small passes, so the alternatives that it offers fit. Where the run may choose, with the least budgets of
 // all kinds: a copy may need less of one budget than blocks. A copy that was asked for is refused with one that fits.
 DoesNotFit Candidates::refusal(bool lean) {
   take({.kind = first_kind(setup_), .lean = lean, .large = false});
   const PlanInput input = layout().plan_input();
   MinimumBudgets least = minimum_budgets(input);
-  for (const PartialKind kind : copies_) {
+  for (const PartialKind kind : kinds_) {
     take({.kind = kind, .lean = lean, .large = false});
     if (setup_.session.partial_on()) least = least_of(least, minimum_budgets(layout().plan_input()));
   }

@@ -28,25 +28,58 @@ std::optional<double> usual_tau(const std::string& draft) {
   return std::nullopt;
 }
 
-// Estimates with the number of pending tokens that gives the most tokens/s, the aim of `--refresh-interval auto`.
-RefreshEstimate estimate(const CostInput& input, const RunPlan& plan, const PassShape& refresh, const Prediction& steps,
-                         double tau) {
-  RefreshEstimate best{.rejected_share = usual_loss_rate(plan.partial, plan.grow_rows > 0, !plan.draft.empty()),
-                       .tau = tau};
-  const double token_ms = (steps.partial.ms() + steps.draft_ms) / (1 + tau);
-  for (int64_t pending = 1; pending <= kMaxPending; ++pending) {
-    if (plan.interval > 0 && pending != plan.interval) continue;
-    PassShape shape = refresh;
-    shape.queries = pending + 1;
-    const double tokens = confirmed_of_chain(static_cast<double>(pending + 1), best.rejected_share);
-    const double ms = step_cost(input, shape).ms() + steps.draft_ms + static_cast<double>(pending) * token_ms;
-    if (tokens * 1e3 / ms <= best.tokens_per_s) continue;
-    best.pending = pending;
-    best.tokens = tokens;
-    best.tokens_per_s = tokens * 1e3 / ms;
+struct Predictor {
+  const RunPlan& plan;
+  const CostInput input;
+  const int64_t committed,
+      tree;  // rows in the full KV, half through with the output; nodes of a step that does not grow
+
+  Predictor(const RunPlan& of, const MachineRates& rates)
+      : plan(of),
+        input{.model = of.sizes, .plan = of.memory, .rates = rates},
+        committed(of.prompt_tokens + (of.context_tokens - of.prompt_tokens) / 2),
+        tree(of.grow_rows > 0 ? 1
+                              : std::min(of.pass_rows, of.tunes_trees && !rates.gpu ? kUsualTreeOfCpu : kUsualTree)) {}
+
+  double draft() const {
+    if (plan.draft.empty() || plan.draft_weights_bytes == 0) return 0;
+    return draft_ms(plan.draft_weights_bytes, plan.draft_levels, input.rates);
   }
-  return best;
-}
+  PassCost full() const { return step_cost(input, {.committed = committed, .queries = tree}); }
+  PassCost partial() const {
+    return step_cost(input, {.mode = StepMode::kPartial,
+                             .committed = committed,
+                             .queries = plan.grow_rows > 0 ? plan.grow_rows : tree,
+                             .partial = plan.partial});
+  }
+  // With `pending` tokens. A tree of them keeps more nodes than its first choices.
+  PassCost refresh(int64_t pending, double tau) const {
+    int64_t nodes = pending + tree;
+    if (plan.grow_rows > 0) {
+      const double kept =
+          usual_kept_nodes(plan.partial, !plan.draft.empty()) * static_cast<double>(pending) / (1 + tau);
+      nodes = std::clamp(static_cast<int64_t>(kept), nodes, std::max(nodes, plan.pass_rows + kMaxPending));
+    }
+    return step_cost(input, {.mode = StepMode::kRefresh, .committed = committed, .queries = nodes});
+  }
+
+  // With the number of pending tokens that gives the most tokens/s, the aim of `--refresh-interval auto`.
+  RefreshEstimate estimate(double step_ms, double tau) const {
+    RefreshEstimate best{.rejected_share = usual_loss_rate(plan.partial, plan.grow_rows > 0, !plan.draft.empty()),
+                         .tau = tau};
+    const double token_ms = (step_ms + draft()) / (1 + tau);
+    for (int64_t pending = 1; pending <= kMaxPending; ++pending) {
+      if (plan.interval > 0 && pending != plan.interval) continue;
+      const double tokens = confirmed_of_chain(static_cast<double>(pending + 1), best.rejected_share);
+      const double ms = refresh(pending, tau).ms() + draft() + static_cast<double>(pending) * token_ms;
+      if (tokens * 1e3 / ms <= best.tokens_per_s) continue;
+      best.pending = pending;
+      best.tokens = tokens;
+      best.tokens_per_s = tokens * 1e3 / ms;
+    }
+    return best;
+  }
+};
 
 }  // namespace
 
@@ -82,35 +115,32 @@ ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const 
 }
 
 Prediction predict(const RunPlan& plan, const MachineRates& rates) {
-  const CostInput input{.model = plan.sizes, .plan = plan.memory, .rates = rates};
-  const int64_t committed = plan.prompt_tokens + (plan.context_tokens - plan.prompt_tokens) / 2;
-  const int64_t usual = plan.tunes_trees && !rates.gpu ? kUsualTreeOfCpu : kUsualTree;
-  const int64_t tree = plan.grow_rows > 0 ? 1 : std::min(plan.pass_rows, usual);
+  const Predictor predictor(plan, rates);
   Prediction out;
-  out.prefill = prefill_cost(input, plan.prompt_tokens);
+  out.prefill = prefill_cost(predictor.input, plan.prompt_tokens);
   // The first token needs its logits: one product with the head.
   const double head_bytes = static_cast<double>(plan.sizes.head_bytes());
   out.prefill.device_ms += head_bytes / rates.weights_gb_per_s * 1e-6;
-  out.full = step_cost(input, {.mode = StepMode::kFull, .committed = committed, .queries = tree});
-  if (!plan.draft.empty() && plan.draft_weights_bytes > 0) {
-    out.draft_ms = draft_ms(plan.draft_weights_bytes, plan.draft_levels, rates);
-  }
+  out.full = predictor.full();
+  out.draft_ms = predictor.draft();
   out.has_partial = plan.partial.on();
-  if (out.has_partial) {
-    const int64_t pending = plan.interval > 0 ? plan.interval : kUsualPending;
-    const int64_t grown = plan.grow_rows > 0 ? plan.grow_rows : tree;
-    out.partial = step_cost(
-        input, {.mode = StepMode::kPartial, .committed = committed, .queries = grown, .partial = plan.partial});
-    PassShape refresh{.mode = StepMode::kRefresh, .committed = committed, .queries = pending + tree};
-    out.refresh = step_cost(input, refresh);
-    const std::optional<double> tau = usual_tau(plan.draft);
-    if (plan.verify == VerifyMode::kLossless && tau && out.partial.known && out.refresh.known) {
-      out.estimate = estimate(input, plan, refresh, out, *tau);
-      refresh.queries = out.estimate->pending + tree;
-      out.refresh = step_cost(input, refresh);
-    }
+  if (!out.has_partial) return out;
+  const std::optional<double> tau = usual_tau(plan.draft);
+  out.partial = predictor.partial();
+  out.refresh = predictor.refresh(plan.interval > 0 ? plan.interval : kUsualPending, tau.value_or(0));
+  if (plan.verify == VerifyMode::kLossless && tau && out.partial.known && out.refresh.known) {
+    out.estimate = predictor.estimate(out.partial.ms(), *tau);
+    out.refresh = predictor.refresh(out.estimate->pending, *tau);
   }
   return out;
+}
+
+std::optional<double> predicted_tokens_per_s(const RunPlan& plan, const MachineRates& rates) {
+  const Predictor predictor(plan, rates);
+  const double tau = usual_tau(plan.draft).value_or(0);
+  const PassCost partial = predictor.partial();
+  if (!partial.known || !predictor.refresh(kUsualPending, tau).known) return std::nullopt;
+  return predictor.estimate(partial.ms(), tau).tokens_per_s;
 }
 
 }  // namespace headrace

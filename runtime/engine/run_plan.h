@@ -61,4 +61,8 @@ struct Prediction {
 // REQUIRES: rates.known().
 Prediction predict(const RunPlan& plan, const MachineRates& rates);
 
+// Of a lossless run with a partial KV, to compare kinds of it: a draft whose success nobody has measured is taken to
+// have none. None: depends on a disk of unknown rate. REQUIRES: rates.known().
+std::optional<double> predicted_tokens_per_s(const RunPlan& plan, const MachineRates& rates);
+
 }  // namespace headrace

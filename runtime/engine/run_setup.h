@@ -27,8 +27,9 @@ struct RunContext {
   Stream& compute;
   const ModelConfig& config;
   const Weights& weights;
-  DraftModel* draft_model = nullptr;  // null: plain decoding
-  std::string model{};                // the model's path, for errors
+  DraftModel* draft_model = nullptr;    // null: plain decoding
+  std::string model{};                  // the model's path, for errors
+  std::optional<MachineRates> rates{};  // by which --partial-kv auto compares kinds; none: the most exact that fits
 
   int64_t context_limit() const { return options.ctx_size > 0 ? options.ctx_size : config.max_positions; }
 };

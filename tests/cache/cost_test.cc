@@ -89,6 +89,7 @@ constexpr Shape kQwen06b = {"qwen3-0.6b", 28, 1024, 16, 8, 128, 3072, 151936, tr
 constexpr Shape kQwen05b = {"qwen2.5-0.5b", 24, 896, 14, 2, 64, 4864, 151936, false};
 
 // bench_h200_*_short.json, by the rates of profile_h200.json: where kernels' beginnings and ends cost as much as bytes.
+// The files' step at 30,720 tokens is left out: attention had other parts then.
 TEST(Cost, IsWhatSmallModelsAndShortPromptsTook) {
   MachineRates rates = h200();
   rates.weights_gb_per_s = 3622;
@@ -102,10 +103,10 @@ TEST(Cost, IsWhatSmallModelsAndShortPromptsTook) {
   };
   for (const Measured& m : {Measured{kQwen06b, 256, 5.742, 1.729}, Measured{kQwen06b, 1024, 6.561, 2.103},
                             Measured{kQwen06b, 4096, 20.87, 2.129}, Measured{kQwen06b, 16384, 146.2, 2.380},
-                            Measured{kQwen06b, 30720, 418.4, 3.145}, Measured{kQwen05b, 1024, 5.192, 1.537},
-                            Measured{kQwen05b, 8192, 32.33, 1.575}, Measured{kQwen17b, 1024, 9.688, 2.670},
-                            Measured{kQwen17b, 8192, 74.44, 2.742}, Measured{kLlama8b, 256, 20.26, 5.318},
-                            Measured{kLlama8b, 1024, 25.59, 5.763}, Measured{kLlama8b, 4096, 103.7, 5.867}}) {
+                            Measured{kQwen05b, 1024, 5.192, 1.537}, Measured{kQwen05b, 8192, 32.33, 1.575},
+                            Measured{kQwen17b, 1024, 9.688, 2.670}, Measured{kQwen17b, 8192, 74.44, 2.742},
+                            Measured{kLlama8b, 256, 20.26, 5.318}, Measured{kLlama8b, 1024, 25.59, 5.763},
+                            Measured{kLlama8b, 4096, 103.7, 5.867}}) {
     const Shape& s = m.shape;
     const PlanInput plan = testing::plan_input({.layers = s.layers, .kv_heads = s.kv_heads, .head_dim = s.head_dim},
                                                {m.prompt, m.prompt + 24, KvMode::kDevice});
@@ -244,6 +245,69 @@ TEST(Cost, OfQuantisedWeightsIsWhatAnH200Took) {
   }
 }
 
+struct Measured {
+  DType cache;
+  PartialShape partial;
+  StepMode mode;
+  int64_t prompt, nodes;
+  double ms;
+};
+
+void expect_measured(const Measured& m, const ModelSizes& model) {
+  RowShape rows = llama_8b().rows;
+  rows.k_type = rows.v_type = m.cache;
+  PlanInput plan =
+      testing::plan_input(rows, {m.prompt, m.prompt + 256, m.partial.on() ? KvMode::kHost : KvMode::kDevice});
+  plan.partial = m.partial;
+  plan.remainders = true;
+  CostInput in{.model = model, .plan = make_plan(plan), .rates = h200()};
+  in.model.rows = rows;
+  in.rates.weights_gb_per_s = 3622;  // of profile_h200.json
+  const PassShape pass{.mode = m.mode, .committed = m.prompt + 32, .queries = m.nodes, .partial = m.partial};
+  EXPECT_NEAR(step_cost(in, pass).ms() / m.ms, 1, 0.1)
+      << step_mode_name(m.mode) << " at " << m.prompt << ", " << dtype_name(m.cache) << " cache, " << m.partial.name()
+      << ", " << m.nodes;
+}
+
+constexpr PartialShape kNoPartial{}, kInt8Copy{.copy = DType::kInt8}, kInt4Copy{.copy = DType::kInt4},
+    kBlocks{.blocks = 256};
+
+// bench_h200_mend.jsonl, Q4_K_M: milliseconds of a step, of partial steps and of refreshes. A plain step has one node.
+TEST(Cost, OfEachCacheAndCopyIsWhatAnH200Took) {
+  constexpr DType kBF16 = DType::kBF16, kInt8 = DType::kInt8;
+  for (const Measured& m : {Measured{kBF16, kNoPartial, StepMode::kFull, 16384, 1, 3.597},
+                            Measured{kBF16, kNoPartial, StepMode::kFull, 30720, 1, 4.057},
+                            Measured{kBF16, kNoPartial, StepMode::kFull, 61440, 1, 5.015},
+                            Measured{kInt8, kNoPartial, StepMode::kFull, 16384, 1, 3.255},
+                            Measured{kInt8, kNoPartial, StepMode::kFull, 61440, 1, 4.152},
+                            Measured{kBF16, kInt8Copy, StepMode::kPartial, 61440, 3, 4.63},
+                            Measured{kBF16, kInt4Copy, StepMode::kPartial, 61440, 4, 5.85},
+                            Measured{kBF16, kBlocks, StepMode::kPartial, 61440, 8, 3.62},
+                            Measured{kInt8, kInt8Copy, StepMode::kPartial, 61440, 3, 4.56},
+                            Measured{kInt8, kInt4Copy, StepMode::kPartial, 61440, 4, 5.88},
+                            Measured{kInt8, kBlocks, StepMode::kPartial, 61440, 8, 3.61},
+                            Measured{kBF16, kInt8Copy, StepMode::kRefresh, 61440, 103, 44.1},
+                            Measured{kBF16, kInt4Copy, StepMode::kRefresh, 61440, 75, 148.6},
+                            Measured{kBF16, kBlocks, StepMode::kRefresh, 61440, 173, 148.8},
+                            Measured{kInt8, kInt8Copy, StepMode::kRefresh, 61440, 84, 75.4},
+                            Measured{kInt8, kInt4Copy, StepMode::kRefresh, 61440, 88, 75.8},
+                            Measured{kInt8, kBlocks, StepMode::kRefresh, 61440, 190, 78.9}}) {
+    expect_measured(m, llama_8b_q4_k_m());
+  }
+}
+
+// partial_h200_quarter_streamed.json and, with bf16 weights, partial_h200_bf16_int8.json: refreshes of large trees wait
+// for their compute, not for the link.
+TEST(Cost, OfARefreshIsThatOfItsNodes) {
+  for (const auto& [nodes, ms] :
+       {std::pair<int64_t, double>{59, 44.4}, {64, 45.7}, {169, 60.3}, {199, 66.1}, {204, 65.0}}) {
+    expect_measured({DType::kBF16, kInt8Copy, StepMode::kRefresh, 61440, nodes, ms}, llama_8b_q4_k_m());
+  }
+  for (const auto& [nodes, ms] : {std::pair<int64_t, double>{65, 44.3}, {140, 54.9}, {205, 69.4}}) {
+    expect_measured({DType::kBF16, kInt8Copy, StepMode::kRefresh, 61440, nodes, ms}, llama_8b());
+  }
+}
+
 // bench_h100_dequantise.json: what prefill with Q4_K_M takes more than with bf16, by the rates of the card's sheet.
 TEST(Cost, DequantisingIsWhatAnH100Took) {
   CostInput in = input(1024, KvMode::kDevice);
@@ -276,6 +340,7 @@ TEST(Cost, CountsWhatAStepMoves) {
 TEST(Cost, RemaindersSpareMostOfWhatAStepStreams) {
   PlanInput plan = testing::plan_input(llama_8b().rows, {61440, 66000});
   plan.partial.copy = DType::kInt8;
+  plan.ring.slot_bytes = 32 * kMiB;
   CostInput whole{.model = llama_8b(), .plan = make_plan(plan), .rates = h200()};
   plan.remainders = true;
   const CostInput half{.model = llama_8b(), .plan = make_plan(plan), .rates = h200()};
@@ -283,9 +348,9 @@ TEST(Cost, RemaindersSpareMostOfWhatAStepStreams) {
   const PassCost all = step_cost(whole, refresh), less = step_cost(half, refresh);
   EXPECT_NEAR(static_cast<double>(less.link_bytes) / static_cast<double>(all.link_bytes), (4.3 + 32.0 / 1024) / 16,
               1e-4);
-  EXPECT_NEAR(less.link_ms / all.link_ms, (4.3 + 32.0 / 1024) / 16, 1e-4);
-  const double values = 61440.0 * 32 * 2 * 8 * 128;
-  EXPECT_NEAR(less.device_ms - all.device_ms, 4 * values / 4170e6, 1e-6);
+  EXPECT_NEAR(less.link_ms / all.link_ms, (4.3 + 32.0 / 1024) / 16 * 0.992 / 0.92, 1e-4) << "smaller copies";
+  const double values = 61440.0 * 32 * 2 * 8 * 128;  // kernel_bench_h200_remainders.jsonl: 33.7 us for 4 * 4.2e6
+  EXPECT_NEAR(less.device_ms - all.device_ms, values / (4 * 4194304 / 33.7) * 1e-3, 0.1);
   EXPECT_LT(less.ms(), 0.6 * all.ms());
   const PassShape later{.mode = StepMode::kRefresh, .committed = 61440 + 2048, .queries = 100};
   EXPECT_EQ(step_cost(half, later).link_bytes - less.link_bytes, 2048u * 128 * kKiB);

@@ -31,6 +31,14 @@ constexpr double usual_loss_rate(const PartialShape& partial, bool tree, bool dr
   return drafts ? 0.0075 : 0.0025;
 }
 
+// The nodes that a refresh verifies of a tree for each partial step before it (bench/results/partial_h100_copies.json
+// and partial_h200_quarter_streamed.json). A step keeps second choices, and blocks err more often than copies.
+constexpr double usual_kept_nodes(const PartialShape& partial, bool drafts) {
+  if (!partial.copy) return drafts ? 17 : 15;
+  if (partial.copy == DType::kInt4) return drafts ? 6 : 3.8;
+  return drafts ? 4 : 3.4;
+}
+
 // Tokens that a refresh confirms of so many pending ones, with the one in place of the first wrong one.
 inline double confirmed_of_chain(double pending, double rejected_share) {
   return rejected_share > 0 ? (1 - std::pow(1 - rejected_share, pending)) / rejected_share : pending;

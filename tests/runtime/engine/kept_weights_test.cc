@@ -390,6 +390,29 @@ TEST_F(KeptWeights, ANoteSaysThatAGpuDequantisesThem) {
   EXPECT_EQ(Engine(options, nullptr, open_dry_run_device(gpu)).weights_note(), "");
 }
 
+// So does one for a KV cache whose attention a GPU computes without tensor cores.
+TEST_F(KeptWeights, ANoteSaysThatACacheIsSlow) {
+  EngineOptions options;
+  options.model = path_;
+  options.want_tokenizer = false;
+  options.dtype = DType::kBF16;
+  DryRunCard card = {.name = "a GPU", .vram_bytes = kGiB, .host_bytes = kGiB};
+  const auto note = [&](std::optional<DType> k, std::optional<DType> v) {
+    options.cache_type_k = k;
+    options.cache_type_v = v;
+    return Engine(options, nullptr, open_dry_run_device(card)).cache_note();
+  };
+  EXPECT_EQ(note(std::nullopt, std::nullopt), "");
+  for (const DType fast : {DType::kBF16, DType::kF16, DType::kInt8}) EXPECT_EQ(note(fast, fast), "");
+  for (const auto& [k, v] :
+       {std::pair(DType::kF32, DType::kF32), {DType::kF16, DType::kBF16}, {DType::kInt8, DType::kF16}}) {
+    const std::string said = note(k, v);
+    EXPECT_NE(said.find(str("-ctk ", dtype_name(k), " -ctv ", dtype_name(v))), std::string::npos) << said;
+  }
+  card.backend = Backend::kCpu;
+  EXPECT_EQ(note(DType::kF32, DType::kF32), "");
+}
+
 // Of a file of f32 weights, too, and on a CPU as on a GPU.
 TEST(Bf16Weights, AreComputedInBf16) {
   const DryRunCard card = {.name = "a GPU", .vram_bytes = kGiB, .host_bytes = kGiB};
