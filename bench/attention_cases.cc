@@ -27,7 +27,7 @@ class Attention {
   DeviceBuffer values(int64_t count) { return bench_.normal(count, bench_.type); }
   DeviceBuffer states(int64_t count) { return bench_.zeros(count * queries_ * bench_.q_width() * 4); }
   AttentionShape shape() const {
-    const ModelConfig& c = bench_.shape;
+    const BenchShape& c = bench_.shape;
     return {queries_,    c.heads,          c.kv_heads,
             c.head_dim,  bench_.q_width(), bench_.type,
             bench_.type, bench_.type,      static_cast<float>(1 / std::sqrt(real(c.head_dim)))};
@@ -132,7 +132,7 @@ void Attention::chunks() {
 // Chunks of a layer scored by one query, whose K is read once.
 void Attention::chunks(DType cache) {
   constexpr int64_t kRows = 32;
-  const ModelConfig& c = bench_.shape;
+  const BenchShape& c = bench_.shape;
   const int64_t chunks = ceil_div(bench_.context, kRows);
   ColdCopies layers = layers_of(cache);
   const DeviceBuffer scores = bench_.zeros(chunks * 4);
@@ -197,7 +197,7 @@ void Attention::tail() {
 
 // A prefill group's rows, as prefill quantises them.
 void Attention::quantise() {
-  const ModelConfig& c = bench_.shape;
+  const BenchShape& c = bench_.shape;
   const int64_t elements = queries_ * bench_.kv_width();
   const DeviceBuffer k = values(elements), v = values(elements);
   const DeviceBuffer to_k = bench_.zeros(queries_ * row_bytes_of(DType::kInt8)),

@@ -71,7 +71,15 @@ void run(Args args) {
     CHECK(name == dtype_name(type) || parse_dtype(name, &type), name);
     bench.cache_types.push_back(type);
   }
-  bench.shape = find_shape(args.shape).config;
+  const ModelConfig config = find_shape(args.shape).config;
+  const LayerSpec& layer = config.layers.front();
+  bench.shape = {.layers = config.layer_count(),
+                 .hidden = config.hidden,
+                 .heads = layer.attention.heads,
+                 .kv_heads = layer.attention.kv_heads,
+                 .head_dim = layer.attention.head_dim,
+                 .ffn = layer.ffn.width,
+                 .vocab = config.vocab};
   bench.context = args.context;
   bench.part_rows = args.part_rows;
   bench.print_machine(args.shape);

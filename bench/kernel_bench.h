@@ -25,6 +25,11 @@ struct Work {
   double flops = 0;  // of products
 };
 
+// Sizes of a model whose layers are alike.
+struct BenchShape {
+  int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
+};
+
 class KernelBench {
  public:
   KernelBench(DeviceChoice choice, int threads);
@@ -49,7 +54,7 @@ class KernelBench {
   void measure(nlohmann::ordered_json row, const Work& work, const std::function<void()>& call);
 
   // Sizes of the data.
-  ModelConfig shape;
+  BenchShape shape{};
   int64_t context = 0;
   int64_t part_rows = 0;  // the prefix is read in parts of so many rows; 0: as a step reads it
   DType type = DType::kBF16;

@@ -51,7 +51,7 @@ void product_of(KernelBench& bench, const Weight& weight, int64_t rows) {
 }
 
 void products(KernelBench& bench, int64_t rows) {
-  const ModelConfig& c = bench.shape;
+  const BenchShape& c = bench.shape;
   for (const Weight& weight :
        {Weight{"qkv", bench.q_width() + 2 * bench.kv_width(), c.hidden, false, rows},
         Weight{"out", c.hidden, bench.q_width(), true, rows}, Weight{"gate_up", 2 * c.ffn, c.hidden, false, rows},
@@ -62,7 +62,7 @@ void products(KernelBench& bench, int64_t rows) {
 }
 
 void elementwise(KernelBench& bench, int64_t rows) {
-  const ModelConfig& c = bench.shape;
+  const BenchShape& c = bench.shape;
   const int64_t element = static_cast<int64_t>(bench.element());
   const DeviceBuffer x = bench.normal(rows * std::max(2 * c.ffn, c.hidden), bench.type);
   const DeviceBuffer out = bench.zeros(rows * std::max(c.ffn, c.hidden) * element);
@@ -87,7 +87,7 @@ void elementwise(KernelBench& bench, int64_t rows) {
 }
 
 void rope_of(KernelBench& bench, int64_t rows) {
-  const ModelConfig& c = bench.shape;
+  const BenchShape& c = bench.shape;
   const int64_t element = static_cast<int64_t>(bench.element()), width = bench.q_width() + 2 * bench.kv_width();
   const DeviceBuffer qkv = bench.normal(rows * width, bench.type), positions = bench.ascending(rows);
   const DeviceBuffer cos_sin = bench.zeros(rows * c.head_dim * 4);

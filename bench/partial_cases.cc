@@ -18,7 +18,7 @@ int64_t blocks_of(const KernelBench& bench) { return (bench.context - kSinksAndW
 int64_t summaries(const KernelBench& bench, int64_t blocks) { return bench.kv_width() * blocks * 2; }
 
 void summarise(KernelBench& bench, int64_t layers, int64_t ring_rows, int64_t count) {
-  const ModelConfig& c = bench.shape;
+  const BenchShape& c = bench.shape;
   const int64_t blocks = blocks_of(bench), element = static_cast<int64_t>(bench.element());
   ColdCopies k(bench, layers * bench.kv_width() * ring_rows, bench.type);
   const DeviceBuffer out = bench.zeros(layers * summaries(bench, blocks) * element);
@@ -36,7 +36,7 @@ void summarise_all(KernelBench& bench, int64_t) {
 }
 
 void score(KernelBench& bench, int64_t queries) {
-  const ModelConfig& c = bench.shape;
+  const BenchShape& c = bench.shape;
   const int64_t blocks = blocks_of(bench), bytes = summaries(bench, blocks) * static_cast<int64_t>(bench.element());
   const DeviceBuffer q = bench.normal(queries * bench.q_width(), bench.type);
   const DeviceBuffer scores = bench.zeros(c.kv_heads * blocks * 4);
@@ -78,7 +78,7 @@ void select(KernelBench& bench, int64_t) {
 // One layer in `segments` segments, of which a call has `in_call`. Calls select differently, so that no cache holds it.
 void gather(KernelBench& bench, int64_t segments, int64_t in_call) {
   constexpr int64_t kTurns = 8;
-  const ModelConfig& c = bench.shape;
+  const BenchShape& c = bench.shape;
   const int64_t element = static_cast<int64_t>(bench.element());
   const int64_t rows = bench.context / segments / kPrefixTile * kPrefixTile, elements = bench.kv_width() * rows;
   const int64_t blocks = segments * rows / kBlockRows, kept = std::min(kKept, blocks);
@@ -119,7 +119,7 @@ void gathers(KernelBench& bench, int64_t) {
 
 void windows(KernelBench& bench, int64_t) {
   constexpr int64_t kRing = 512, kOut = 4096;
-  const ModelConfig& c = bench.shape;
+  const BenchShape& c = bench.shape;
   const int64_t layer_bytes = bench.kv_width() * kOut * static_cast<int64_t>(bench.element());
   const auto stride = static_cast<uint64_t>(layer_bytes);
   const DeviceBuffer k = bench.normal(c.layers * bench.kv_width() * kRing, bench.type);
@@ -140,7 +140,7 @@ void windows(KernelBench& bench, int64_t) {
 void remainders(KernelBench& bench, int64_t) {
   constexpr int64_t kRows = 2048, kSegments = 16, kCalls = 4096;
   if (bench.type != DType::kBF16) return;
-  const ModelConfig& c = bench.shape;
+  const BenchShape& c = bench.shape;
   const int64_t plane = bench.kv_width() * kRows;
   const int64_t stored_plane = c.kv_heads * kRows * static_cast<int64_t>(row_bytes(DType::kInt8, c.head_dim));
   const auto values = static_cast<uint64_t>(2 * plane);

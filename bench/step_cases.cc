@@ -12,7 +12,7 @@ namespace {
 class Step {
  public:
   Step(KernelBench& bench, int64_t rows) : bench_(bench), rows_(rows) {
-    const ModelConfig& c = bench.shape;
+    const BenchShape& c = bench.shape;
     const int64_t widest = std::max({2 * c.ffn, bench.q_width() + 2 * bench.kv_width(), c.vocab * 2});
     x_ = bench.normal(rows * std::max(c.hidden, c.ffn), bench.type);
     out_ = bench.zeros(rows * widest * static_cast<int64_t>(bench.element()));
@@ -33,7 +33,7 @@ class Step {
  private:
   // As llama.cpp's Q4_K_M: v and down of half of the layers, and the head, in Q6_K.
   void add_all() {
-    const ModelConfig& c = bench_.shape;
+    const BenchShape& c = bench_.shape;
     const auto type_of = [&](WeightType mixed) { return bench_.weights.value_or(mixed); };
     const WeightType usual = type_of(WeightType::kQ4K), better = type_of(WeightType::kQ6K);
     flops = 0;

@@ -49,7 +49,7 @@ ModelFacts facts_of(const Checkpoint& model, WeightPolicy policy) {
     type.stored_bytes += tensor.stored_bytes;
     type.loaded_bytes += loaded_bytes;
   }
-  facts.kv_bytes_per_token = static_cast<uint64_t>(2 * c.layers * c.kv_heads * c.head_dim) * element;
+  facts.kv_bytes_per_token = static_cast<uint64_t>(c.kv_values()) * element;
   const uint64_t taken = facts.loaded_bytes + kCardReserveBytes;
   if (taken < kCardBytes) facts.tokens_in_card = static_cast<int64_t>((kCardBytes - taken) / facts.kv_bytes_per_token);
   return facts;
@@ -80,9 +80,7 @@ void print_text(const Checkpoint& model, const ModelFacts& facts, bool tensors) 
   };
   row("model", str(c.family, ", ", format_count(facts.parameters), " parameters, ", model.format()));
   if (c.images) row("images", "not read: the decoder alone is loaded");
-  row("shape",
-      str(c.layers, " layers of ", c.hidden, ", ", c.heads, " heads and ", c.kv_heads, " KV heads of ", c.head_dim,
-          ", FFN ", c.ffn, ", vocabulary ", format_count(c.vocab), c.tied_head ? ", tied head" : ""));
+  row("shape", str(layers_text(c), ", vocabulary ", format_count(c.vocab), c.tied_head ? ", tied head" : ""));
   row("context", str(format_count(c.max_positions), " tokens, rope theta ", c.rope.theta, ", scaling ",
                      rope_scaling_name(c.rope.scaling)));
   row("tensors", str(model.tensors().size(), ": ", types));
@@ -103,16 +101,17 @@ void print_text(const Checkpoint& model, const ModelFacts& facts, bool tensors) 
 void print_json(const Checkpoint& model, const ModelFacts& facts, bool tensors) {
   using nlohmann::ordered_json;
   const ModelConfig& c = model.config();
+  const LayerSpec& layer = c.layers.front();
   ordered_json out = {{"path", model.path()},
                       {"format", model.format()},
                       {"family", c.family},
                       {"parameters", facts.parameters},
-                      {"layers", c.layers},
+                      {"layers", c.layer_count()},
                       {"hidden", c.hidden},
-                      {"heads", c.heads},
-                      {"kv_heads", c.kv_heads},
-                      {"head_dim", c.head_dim},
-                      {"ffn", c.ffn},
+                      {"heads", layer.attention.heads},
+                      {"kv_heads", layer.attention.kv_heads},
+                      {"head_dim", layer.attention.head_dim},
+                      {"ffn", layer.ffn.width},
                       {"vocab", c.vocab},
                       {"max_positions", c.max_positions},
                       {"rope_theta", c.rope.theta},

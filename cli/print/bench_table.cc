@@ -69,9 +69,8 @@ std::string shape_line(const Shape& shape) {
   char head[64];
   std::snprintf(head, sizeof head, "%-16s %7s", shape.name.c_str(),
                 (parameters >= 1e9 ? digits(parameters * 1e-9) + " B" : digits(parameters * 1e-6) + " M").c_str());
-  return str(head, "  ", c.layers, " layers of ", c.hidden, ", ", c.heads, " heads and ", c.kv_heads, " KV heads of ",
-             c.head_dim, ", FFN ", c.ffn, ", vocabulary ", format_count(c.vocab), "; KV cache ",
-             format_bytes(static_cast<uint64_t>(4 * c.layers * c.kv_heads * c.head_dim)), " a token in bf16\n");
+  return str(head, "  ", layers_text(c), ", vocabulary ", format_count(c.vocab), "; KV cache ",
+             format_bytes(static_cast<uint64_t>(c.kv_values()) * dtype_bytes(DType::kBF16)), " a token in bf16\n");
 }
 
 }  // namespace headrace

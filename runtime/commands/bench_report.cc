@@ -21,8 +21,15 @@ ordered_json rounded_list(const auto& values) {
 }
 
 ordered_json shape_json(const ModelConfig& c) {
-  return {{"family", c.family},     {"layers", c.layers},     {"hidden", c.hidden}, {"heads", c.heads},
-          {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}, {"ffn", c.ffn},       {"vocab", c.vocab}};
+  const AttentionSpec& a = c.layers.front().attention;
+  return {{"family", c.family},
+          {"layers", c.layer_count()},
+          {"hidden", c.hidden},
+          {"heads", a.heads},
+          {"kv_heads", a.kv_heads},
+          {"head_dim", a.head_dim},
+          {"ffn", c.layers.front().ffn.width},
+          {"vocab", c.vocab}};
 }
 
 ordered_json link_json(const BenchReport& report) {

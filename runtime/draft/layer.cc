@@ -12,7 +12,6 @@ namespace headrace {
 DraftLayerWork DraftLayerWork::carve(const DraftLayerSizes& sizes, int64_t rows, int64_t queries, int64_t context,
                                      BumpAllocator& allocator) {
   const auto rows_of = [&](int64_t width) { return allocator.take_bytes(sizes.bytes(rows * width)); };
-  const int64_t states = queries * sizes.heads;
   DraftLayerWork work;
   work.inv_freq = allocator.take<float>(sizes.head_dim / 2);
   work.cos_sin = allocator.take<float>(context * sizes.head_dim);
@@ -22,8 +21,8 @@ DraftLayerWork DraftLayerWork::carve(const DraftLayerSizes& sizes, int64_t rows,
   work.gate_up = rows_of(2 * sizes.ffn);
   work.activated = rows_of(sizes.ffn);
   work.logits = allocator.take<float>(rows * sizes.vocab);
-  work.state = carve_states(states, sizes.head_dim, allocator);
-  work.scratch = carve_states(states * kDraftSegmentsPerLaunch, sizes.head_dim, allocator);
+  work.state = carve_states(queries, sizes.heads, sizes.attended(), allocator);
+  work.scratch = carve_states(queries * kDraftSegmentsPerLaunch, sizes.heads, sizes.attended(), allocator);
   return work;
 }
 

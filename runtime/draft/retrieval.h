@@ -20,7 +20,7 @@ class KvCache;
 struct RetrievalSetup {
   RetrievalShape shape{};                         // 0 chunks: none
   int64_t context_rows = 0;                       // of the target
-  int64_t heads = 0, kv_heads = 0, head_dim = 0;  // of the target
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;  // of the target's last layer
 };
 
 class Retrieval {

@@ -94,23 +94,24 @@ ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const 
       of_type->bytes += weight_bytes(part.type, part.rows, weight.cols);
     }
   };
-  for (int64_t i = 0; i < config.layers; ++i) {
+  for (int64_t i = 0; i < config.layer_count(); ++i) {
     const LayerWeights& layer = weights.layer(i);
     for (const Weight* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) add(*weight);
   }
   add(weights.head());
-  return {.layers = config.layers,
+  const LayerSpec& layer = config.layers.front();
+  return {.layers = config.layer_count(),
           .hidden = config.hidden,
-          .heads = config.heads,
-          .kv_heads = config.kv_heads,
-          .head_dim = config.head_dim,
-          .ffn = config.ffn,
+          .heads = layer.attention.heads,
+          .kv_heads = layer.attention.kv_heads,
+          .head_dim = layer.attention.head_dim,
+          .ffn = layer.ffn.width,
           .vocab = config.vocab,
           .type_bytes = static_cast<int64_t>(dtype_bytes(weights.dtype())),
           .stored_layers_bytes = weights.layers_bytes(),
           .stored_head_bytes = stored_bytes(weights.head()),
           .quantised = std::move(quantised),
-          .qk_norm = config.qk_norm,
+          .qk_norm = layer.attention.qk_norm,
           .rows = rows};
 }
 

@@ -1,8 +1,10 @@
-// What a Llama-shaped decoder is: sizes, rope and quirks. A plain value, the same whether it came from config.json or
-// from GGUF metadata. Families: Llama 2/3/3.1/3.2, SmolLM2, Mistral (no sliding window), Ministral 3, Phi-4, Qwen2.5
-// (q, k, v bias), Qwen3 (q, k norm), Seed-OSS (q, k, v bias).
+// What a decoder is: its sizes, and a list of layers, each a value. The same whether it came from config.json or from
+// GGUF metadata. What computes or remembers something of a layer asks the layer, never the family. Families: Llama
+// 2/3/3.1/3.2, SmolLM2, Mistral (no sliding window), Ministral 3, Phi-4, Qwen2.5 (q, k, v bias), Qwen3 (q, k norm),
+// Seed-OSS (q, k, v bias).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -33,19 +35,67 @@ struct RopeConfig {
 // that it began with, and what is larger counts: many configs name the scaled number. Llama 3's scaling is part of what
 // the model was trained with. At most `most`.
 int64_t scaled_positions(const RopeConfig& rope, int64_t positions, int64_t most);
+// A layer's attention: which heads it has, and what happens to their rows.
+struct AttentionSpec {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool qkv_bias = false;     // Qwen2.5; Llama and Seed-OSS with attention_bias
+  bool output_bias = false;  // o_proj bias (Llama with attention_bias, Seed-OSS with attention_out_bias)
+  bool qk_norm = false;      // Qwen3: RMSNorm over each head of q and k, before rope
+
+  bool operator==(const AttentionSpec&) const = default;
+  int64_t q_width() const { return heads * head_dim; }
+  int64_t kv_width() const { return kv_heads * head_dim; }
+  int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+};
+
+// A layer's feed-forward part: down(silu(gate x) * up x).
+struct FfnSpec {
+  int64_t width = 0;
+  bool operator==(const FfnSpec&) const = default;
+};
+
+struct LayerSpec {
+  AttentionSpec attention;
+  FfnSpec ffn;
+  bool operator==(const LayerSpec&) const = default;
+};
+
+inline std::vector<LayerSpec> same_layers(int64_t count, const LayerSpec& layer) {
+  return std::vector<LayerSpec>(static_cast<size_t>(count), layer);
+}
 
 struct ModelConfig {
   std::string family;  // "llama", "ministral3", "mistral", "mistral3" (GGUF: with or without query_beta), "phi3",
                        // "qwen2", "qwen3", "seed_oss"
-  int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0, max_positions = 0;
+  int64_t hidden = 0, vocab = 0, max_positions = 0;
   double rms_eps = 1e-5;
   RopeConfig rope;
+  std::vector<LayerSpec> layers;
   bool tied_head = false;        // lm_head is the embedding
-  bool qkv_bias = false;         // Qwen2.5; Llama and Seed-OSS with attention_bias
-  bool output_bias = false;      // o_proj bias (Llama with attention_bias, Seed-OSS with attention_out_bias)
-  bool qk_norm = false;          // Qwen3: RMSNorm over each head of q and k, before rope
   bool images = false;           // the model takes images, too; what reads them is not loaded (Mistral 3)
   std::vector<int32_t> end_ids;  // eos ids that the config or generation_config.json names
+
+  int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
+  const LayerSpec& layer(int64_t index) const { return layers[static_cast<size_t>(index)]; }
+  int64_t rope_dims() const { return layers.front().attention.head_dim; }  // of a row of the RoPE tables
+  int64_t kv_values() const {                                              // of K and V of a token, in all layers
+    int64_t sum = 0;
+    for (const LayerSpec& layer : layers) sum += 2 * layer.attention.kv_width();
+    return sum;
+  }
+  int64_t most_heads() const {
+    return largest([](const LayerSpec& layer) { return layer.attention.heads; });
+  }
+  int64_t widest_q() const {
+    return largest([](const LayerSpec& layer) { return layer.attention.q_width(); });
+  }
+  // The largest of `size(layer)` over all layers: for buffers that the layers use in turn.
+  template <typename Size>
+  int64_t largest(Size size) const {
+    int64_t most = 0;
+    for (const LayerSpec& layer : layers) most = std::max<int64_t>(most, size(layer));
+    return most;
+  }
 };
 
 // Inverse frequencies, [head_dim / 2] in f32 as the reference implementation computes them, and the factor that cos and
@@ -55,6 +105,9 @@ struct RopeTable {
   float scale = 1.0f;
 };
 RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t max_positions);
+
+// "32 layers of 4096, 32 heads and 8 KV heads of 128, FFN 14336"
+std::string layers_text(const ModelConfig& config);
 
 // config.json's content, in the published forms (rope_theta + rope_scaling, or rope_parameters). Throws
 // Error(kBadInput).

@@ -33,19 +33,30 @@ int64_t scaled_positions(const RopeConfig& rope, int64_t positions, int64_t most
   return std::max(positions, static_cast<int64_t>(std::min(scaled, static_cast<double>(most))));
 }
 
+void check_attention(const AttentionSpec& a, const RopeConfig& rope, const std::string& source) {
+  const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, source, what); };
+  if (a.heads % a.kv_heads != 0)
+    refuse(str("num_attention_heads ", a.heads, " is not a multiple of num_key_value_heads ", a.kv_heads));
+  if (a.head_dim % 2 != 0) refuse(str("head_dim ", a.head_dim, " is odd; rotary pairs need an even one"));
+  if (a.head_dim > kMaxAttentionHeadDim)
+    refuse(str("head_dim ", a.head_dim, " is above ", kMaxAttentionHeadDim, ", the most that attention computes"));
+  if (a.q_width() > kMaxWidth)
+    refuse(str("num_attention_heads ", a.heads, " x head_dim ", a.head_dim, " is above ", kMaxWidth));
+  check_rope(rope, a.head_dim, source);
+}
+
 void check_config(const ModelConfig& config, const std::string& source) {
   const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, source, what); };
-  if (config.heads % config.kv_heads != 0)
-    refuse(str("num_attention_heads ", config.heads, " is not a multiple of num_key_value_heads ", config.kv_heads));
-  if (config.head_dim % 2 != 0) refuse(str("head_dim ", config.head_dim, " is odd; rotary pairs need an even one"));
-  if (config.head_dim > kMaxAttentionHeadDim)
-    refuse(str("head_dim ", config.head_dim, " is above ", kMaxAttentionHeadDim, ", the most that attention computes"));
-  if (config.heads * config.head_dim > kMaxWidth)
-    refuse(str("num_attention_heads ", config.heads, " x head_dim ", config.head_dim, " is above ", kMaxWidth));
+  for (const LayerSpec& layer : config.layers) check_attention(layer.attention, config.rope, source);
   for (const int32_t id : config.end_ids)
     if (id < 0 || id >= config.vocab)
       refuse(str("the end token id ", id, " is not in the vocabulary of ", config.vocab));
-  check_rope(config.rope, config.head_dim, source);
+}
+
+std::string layers_text(const ModelConfig& config) {
+  const LayerSpec& layer = config.layers.front();
+  return str(config.layer_count(), " layers of ", config.hidden, ", ", layer.attention.heads, " heads and ",
+             layer.attention.kv_heads, " KV heads of ", layer.attention.head_dim, ", FFN ", layer.ffn.width);
 }
 
 }  // namespace headrace

@@ -20,7 +20,8 @@ constexpr double kMaxQueryBeta = 1e3;
 // The rules between sizes (heads a multiple of kv_heads, an even head_dim, …). Throws Error(kBadInput).
 void check_config(const ModelConfig& config, const std::string& source);
 
-// The rules for rotary positions alone.
+// Those of one layer's attention, and for rotary positions alone.
+void check_attention(const AttentionSpec& attention, const RopeConfig& rope, const std::string& source);
 void check_rope(const RopeConfig& rope, int64_t head_dim, const std::string& source);
 
 }  // namespace headrace

@@ -53,29 +53,32 @@ std::string parse_family(const JsonFields& fields) {
 }
 
 void parse_sizes(const JsonFields& fields, ModelConfig* config) {
-  config->layers = fields.integer("num_hidden_layers", 1, kMaxLayers);
   config->hidden = fields.integer("hidden_size", 1, kMaxWidth);
-  config->ffn = fields.integer("intermediate_size", 1, kMaxFfn);
   config->vocab = fields.integer("vocab_size", 1, kMaxVocab);
-  config->heads = fields.integer("num_attention_heads", 1, kMaxHeads);
   config->max_positions = fields.integer("max_position_embeddings", 1, kMaxPositions);
+  config->rms_eps = fields.number_or("rms_norm_eps", 1e-12, 1e-1, 1e-6);
+}
+
+AttentionSpec parse_heads(const JsonFields& fields, const ModelConfig& config) {
+  AttentionSpec a;
+  a.heads = fields.integer("num_attention_heads", 1, kMaxHeads);
   // In Llama and Phi-3 the default is one per head. Other families have other defaults, but their files always have the
   // field.
-  const bool per_head = config->family == "llama" || config->family == "phi3";
+  const bool per_head = config.family == "llama" || config.family == "phi3";
   const bool optional = per_head || fields.names("num_key_value_heads");
-  config->kv_heads = optional ? fields.integer_or("num_key_value_heads", 1, kMaxHeads, config->heads)
-                              : fields.integer("num_key_value_heads", 1, kMaxHeads);
+  a.kv_heads = optional ? fields.integer_or("num_key_value_heads", 1, kMaxHeads, a.heads)
+                        : fields.integer("num_key_value_heads", 1, kMaxHeads);
   if (fields.has("head_dim")) {
-    config->head_dim = fields.integer("head_dim", 2, kMaxHeadDim);
-  } else if (config->family == "qwen3" || config->family == "seed_oss" || config->family == "ministral3") {
-    config->head_dim = 128;
+    a.head_dim = fields.integer("head_dim", 2, kMaxHeadDim);
+  } else if (config.family == "qwen3" || config.family == "seed_oss" || config.family == "ministral3") {
+    a.head_dim = 128;
   } else {
-    config->head_dim = config->hidden / config->heads;
-    if (config->hidden % config->heads != 0)
+    a.head_dim = config.hidden / a.heads;
+    if (config.hidden % a.heads != 0)
       fields.refuse("hidden_size",
-                    str("is not a multiple of num_attention_heads ", config->heads, ", and there is no head_dim"));
+                    str("is not a multiple of num_attention_heads ", a.heads, ", and there is no head_dim"));
   }
-  config->rms_eps = fields.number_or("rms_norm_eps", 1e-12, 1e-1, 1e-6);
+  return a;
 }
 
 void refuse_window(const JsonFields& fields, int64_t max_positions, int64_t fallback) {
@@ -89,14 +92,14 @@ void refuse_window(const JsonFields& fields, int64_t max_positions, int64_t fall
                 "a model that attends to everything says \"sliding_window\": null");
 }
 
-void parse_attention(const JsonFields& fields, ModelConfig* config) {
-  const bool qwen = config->family == "qwen2" || config->family == "qwen3";
-  if (config->family == "mistral") refuse_window(fields, config->max_positions, 4096);
-  if (config->family == "phi3" || config->family == "ministral3")
-    refuse_window(fields, config->max_positions, config->max_positions);
+void refuse_windows(const JsonFields& fields, const ModelConfig& config, int64_t layers) {
+  const bool qwen = config.family == "qwen2" || config.family == "qwen3";
+  if (config.family == "mistral") refuse_window(fields, config.max_positions, 4096);
+  if (config.family == "phi3" || config.family == "ministral3")
+    refuse_window(fields, config.max_positions, config.max_positions);
   if (qwen && fields.boolean_or("use_sliding_window", false) &&
-      fields.integer_or("max_window_layers", 0, INT64_MAX, 28) < config->layers)
-    refuse_window(fields, config->max_positions, 4096);
+      fields.integer_or("max_window_layers", 0, INT64_MAX, 28) < layers)
+    refuse_window(fields, config.max_positions, 4096);
   if (const json* types = fields.find("layer_types")) {
     if (!types->is_array()) fields.refuse("layer_types", "must be a list");
     for (const json& type : *types)
@@ -104,12 +107,17 @@ void parse_attention(const JsonFields& fields, ModelConfig* config) {
         throw_error(ExitCode::kBadInput, fields.source(),
                     str("layer_types holds ", shown(type), "; only \"full_attention\" is supported"));
   }
-  const bool seed = config->family == "seed_oss";
-  const bool mistral = config->family == "mistral" || config->family == "ministral3";
+}
+
+LayerSpec parse_layer(const JsonFields& fields, const ModelConfig& config) {
+  AttentionSpec a = parse_heads(fields, config);
+  const bool seed = config.family == "seed_oss", qwen2 = config.family == "qwen2";
+  const bool mistral = config.family == "mistral" || config.family == "ministral3";
   const bool bias = !mistral && fields.boolean_or("attention_bias", seed);
-  config->qkv_bias = config->family == "qwen2" || bias;
-  config->output_bias = seed ? fields.boolean_or("attention_out_bias", false) : config->family != "qwen2" && bias;
-  config->qk_norm = config->family == "qwen3";
+  a.qkv_bias = qwen2 || bias;
+  a.output_bias = seed ? fields.boolean_or("attention_out_bias", false) : !qwen2 && bias;
+  a.qk_norm = config.family == "qwen3";
+  return {.attention = a, .ffn = {fields.integer("intermediate_size", 1, kMaxFfn)}};
 }
 
 void refuse_unsupported(const JsonFields& fields) {
@@ -127,7 +135,9 @@ void refuse_unsupported(const JsonFields& fields) {
 void parse_decoder(const JsonFields& fields, ModelConfig* config) {
   refuse_unsupported(fields);
   parse_sizes(fields, config);
-  parse_attention(fields, config);
+  const int64_t layers = fields.integer("num_hidden_layers", 1, kMaxLayers);
+  refuse_windows(fields, *config, layers);
+  config->layers = same_layers(layers, parse_layer(fields, *config));
   config->rope = parse_rope(fields, config->max_positions, config->family == "ministral3");
   config->max_positions = scaled_positions(config->rope, config->max_positions, kMaxPositions);
   config->tied_head = fields.boolean_or("tie_word_embeddings", false);  // false in all families

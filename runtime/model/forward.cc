@@ -9,8 +9,6 @@
 namespace headrace {
 namespace {
 
-int64_t qkv_width(const ModelConfig& c) { return (c.heads + 2 * c.kv_heads) * c.head_dim; }
-
 std::byte* at(const Pass& pass, void* base, int64_t elements) {
   return static_cast<std::byte*>(base) + static_cast<uint64_t>(elements) * dtype_bytes(pass.weights->dtype());
 }
@@ -25,23 +23,24 @@ InputNorm norm_of(const Pass& pass, const void* weight) {
 
 RopeParams rope_params(const Pass& pass, const LayerWeights& w, int64_t first, int64_t rows, const KvRows& to) {
   const ModelConfig& c = *pass.config;
-  const int64_t start = first * qkv_width(c), q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
+  const AttentionSpec& a = w.spec.attention;
+  const int64_t start = first * a.qkv_width();
   return {.q = at(pass, pass.work.qkv, start),
-          .k = at(pass, pass.work.qkv, start + q_width),
-          .v = at(pass, pass.work.qkv, start + q_width + kv_width),
+          .k = at(pass, pass.work.qkv, start + a.q_width()),
+          .v = at(pass, pass.work.qkv, start + a.q_width() + a.kv_width()),
           .positions = pass.positions + first,
           .cos_sin = pass.cos_sin,
-          .q_table = (rope_tables(c.rope) - 1) * pass.table_rows * c.head_dim,
+          .q_table = (rope_tables(c.rope) - 1) * pass.table_rows * a.head_dim,
           .k_out = to.k,
           .v_out = to.v,
           .type = pass.weights->dtype(),
           .k_type = pass.k_type,
           .v_type = pass.v_type,
           .rows = rows,
-          .heads = c.heads,
-          .kv_heads = c.kv_heads,
-          .head_dim = c.head_dim,
-          .qkv_stride = qkv_width(c),
+          .heads = a.heads,
+          .kv_heads = a.kv_heads,
+          .head_dim = a.head_dim,
+          .qkv_stride = a.qkv_width(),
           .table_rows = pass.table_rows,
           .out_row_stride = to.row_stride,
           .out_head_stride = to.head_stride,
@@ -84,15 +83,25 @@ ProductParams ready_product(const Pass& pass, const Product& p) {
 void multiply(const Pass& pass, const Product& p) { product(ready_product(pass, p), *pass.stream); }
 
 Product qkv_of(const Pass& pass, const LayerWeights& w, const void* hidden) {
-  const ModelConfig& c = *pass.config;
-  return {hidden, w.qkv, w.qkv_bias, nullptr, pass.work.qkv, qkv_width(c), c.hidden, norm_of(pass, w.input_norm)};
+  return {hidden,
+          w.qkv,
+          w.qkv_bias,
+          nullptr,
+          pass.work.qkv,
+          w.spec.attention.qkv_width(),
+          pass.config->hidden,
+          norm_of(pass, w.input_norm)};
 }
 
 // The widths of LayerWork's five buffers, in its order.
 struct Widths {
   int64_t value[5];
 };
-Widths work_widths(const ModelConfig& c) { return {{c.hidden, qkv_width(c), c.heads * c.head_dim, 2 * c.ffn, c.ffn}}; }
+Widths work_widths(const ModelConfig& c) {
+  const int64_t ffn = c.largest([](const LayerSpec& layer) { return layer.ffn.width; });
+  return {{c.hidden, c.largest([](const LayerSpec& layer) { return layer.attention.qkv_width(); }), c.widest_q(),
+           2 * ffn, ffn}};
+}
 uint64_t buffer_bytes(int64_t rows, int64_t width, DType dtype) {
   return round_up(static_cast<uint64_t>(rows * width) * dtype_bytes(dtype), 256);
 }
@@ -119,10 +128,12 @@ uint64_t product_kind_bytes(const ModelConfig& c, DType dtype, const ProductPlac
     most = std::max(most, product_kind_bytes(place, params));
   };
   const DType hidden_type = path == ProductPath::kDecode ? DType::kF32 : dtype;
-  add(qkv_width(c), c.hidden, dtype);
-  add(c.hidden, c.heads * c.head_dim, hidden_type);
-  add(2 * c.ffn, c.hidden, dtype);
-  add(c.hidden, c.ffn, hidden_type);
+  for (const LayerSpec& layer : c.layers) {
+    add(layer.attention.qkv_width(), c.hidden, dtype);
+    add(c.hidden, layer.attention.q_width(), hidden_type);
+    add(2 * layer.ffn.width, c.hidden, dtype);
+    add(c.hidden, layer.ffn.width, hidden_type);
+  }
   if (path == ProductPath::kDecode) add(c.vocab, c.hidden, DType::kF32);
   return most;
 }
@@ -207,12 +218,12 @@ void rotate_rows(const Pass& pass, const LayerWeights& w, int64_t first, int64_t
 
 void layer_output(const Pass& pass, const LayerWeights& w, void* hidden) {
   const TraceSpan span(*pass.stream, "output, mlp");
-  const ModelConfig& c = *pass.config;
-  multiply(pass, {pass.work.attention, w.output, w.output_bias, hidden, hidden, c.hidden, c.heads * c.head_dim});
-  gated_product(ready_product(pass, {hidden, w.gate_up, nullptr, nullptr, pass.work.gate_up, 2 * c.ffn, c.hidden,
+  const int64_t width = pass.config->hidden, ffn = w.spec.ffn.width;
+  multiply(pass, {pass.work.attention, w.output, w.output_bias, hidden, hidden, width, w.spec.attention.q_width()});
+  gated_product(ready_product(pass, {hidden, w.gate_up, nullptr, nullptr, pass.work.gate_up, 2 * ffn, width,
                                      norm_of(pass, w.ffn_norm)}),
                 pass.work.activated, *pass.stream);
-  multiply(pass, {pass.work.activated, w.down, nullptr, hidden, hidden, c.hidden, c.ffn});
+  multiply(pass, {pass.work.activated, w.down, nullptr, hidden, hidden, width, ffn});
 }
 
 void output_logits(const Pass& pass, const void* hidden, float* logits) {
@@ -231,27 +242,27 @@ void output_logits(const Pass& pass, const void* hidden, float* logits) {
           *pass.stream);
 }
 
-AttentionShape attention_shape(const Pass& pass) {
-  const ModelConfig& c = *pass.config;
+AttentionShape attention_shape(const Pass& pass, const AttentionSpec& a) {
   return {.queries = pass.rows,
-          .heads = c.heads,
-          .kv_heads = c.kv_heads,
-          .head_dim = c.head_dim,
-          .q_stride = qkv_width(c),
+          .heads = a.heads,
+          .kv_heads = a.kv_heads,
+          .head_dim = a.head_dim,
+          .q_stride = a.qkv_width(),
           .type = pass.weights->dtype(),
           .k_type = pass.k_type,
           .v_type = pass.v_type,
-          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))};
+          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.head_dim)))};
 }
 
-AttentionState carve_states(int64_t states, int64_t head_dim, BumpAllocator& allocator) {
-  return {.o = allocator.take<float>(states * head_dim), .ml = allocator.take<float>(states * 2)};
+AttentionState carve_states(int64_t rows, int64_t heads, int64_t width, BumpAllocator& allocator) {
+  return {.o = allocator.take<float>(rows * width), .ml = allocator.take<float>(rows * heads * 2)};
 }
 
 RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type, DType exact) {
-  return {.layers = config.layers,
-          .kv_heads = config.kv_heads,
-          .head_dim = config.head_dim,
+  const AttentionSpec& a = config.layers.front().attention;
+  return {.layers = config.layer_count(),
+          .kv_heads = a.kv_heads,
+          .head_dim = a.head_dim,
           .k_type = k_type,
           .v_type = v_type,
           .exact_type = exact};

@@ -89,7 +89,7 @@ void embed_tokens(const Weight& embedding, const EmbeddedTokens& tokens, Stream&
 
 // hidden [rows, hidden] -> work.qkv: norm and product.
 void qkv_product(const Pass& pass, const LayerWeights& layer, const void* hidden);
-// Rows [first, first + rows) of work.qkv: the head norms of families that have them; rotates q in place; K and V,
+// Rows [first, first + rows) of work.qkv: the head norms of layers that have them; rotates q in place; K and V,
 // rounded to the cache's types, go to `to`.
 void rotate_rows(const Pass& pass, const LayerWeights& layer, int64_t first, int64_t rows, const KvRows& to);
 // Both, of all rows; work.qkv has q alone afterwards.
@@ -99,11 +99,12 @@ void layer_output(const Pass& pass, const LayerWeights& layer, void* hidden);
 // hidden -> logits [rows, vocab] in f32: final norm and head. A quantised head on a GPU: only on the decode path.
 void output_logits(const Pass& pass, const void* hidden, float* logits);
 
-// The shape of an attention call over work.qkv and rows of the pass's types.
-AttentionShape attention_shape(const Pass& pass);
-AttentionState carve_states(int64_t states, int64_t head_dim, BumpAllocator& allocator);
+// The shape of a layer's attention call over work.qkv and rows of the pass's types.
+AttentionShape attention_shape(const Pass& pass, const AttentionSpec& attention);
+// Of `rows` queries of `heads` heads, whose widths add up to `width`.
+AttentionState carve_states(int64_t rows, int64_t heads, int64_t width, BumpAllocator& allocator);
 
-// `exact`: the weights' type, in which low-bit rows are held exactly.
+// Of all layers, whose rows are alike. `exact`: the weights' type, in which low-bit rows are held exactly.
 RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type, DType exact);
 
 }  // namespace headrace

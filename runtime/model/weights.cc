@@ -14,7 +14,9 @@ namespace {
 
 void place_layer(const Checkpoint& checkpoint, int64_t index, LayerWeights* w, WeightPlaces* places) {
   const ModelConfig& c = checkpoint.config();
-  const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  const AttentionSpec& a = c.layer(index).attention;
+  const int64_t q = a.q_width(), kv = a.kv_width(), ffn = c.layer(index).ffn.width;
+  w->spec = c.layer(index);
   const auto tensor = [&](const char* name, std::vector<int64_t> shape) {
     return &checkpoint.require(str("model.layers.", index, ".", name), shape);
   };
@@ -22,19 +24,19 @@ void place_layer(const Checkpoint& checkpoint, int64_t index, LayerWeights* w, W
   places->place(&w->qkv,
                 {tensor("self_attn.q_proj.weight", {q, c.hidden}), tensor("self_attn.k_proj.weight", {kv, c.hidden}),
                  tensor("self_attn.v_proj.weight", {kv, c.hidden})});
-  if (c.qkv_bias)
+  if (a.qkv_bias)
     places->place(&w->qkv_bias, {tensor("self_attn.q_proj.bias", {q}), tensor("self_attn.k_proj.bias", {kv}),
                                  tensor("self_attn.v_proj.bias", {kv})});
-  if (c.qk_norm) {
-    places->place(&w->q_norm, {tensor("self_attn.q_norm.weight", {c.head_dim})});
-    places->place(&w->k_norm, {tensor("self_attn.k_norm.weight", {c.head_dim})});
+  if (a.qk_norm) {
+    places->place(&w->q_norm, {tensor("self_attn.q_norm.weight", {a.head_dim})});
+    places->place(&w->k_norm, {tensor("self_attn.k_norm.weight", {a.head_dim})});
   }
   places->place(&w->output, {tensor("self_attn.o_proj.weight", {c.hidden, q})});
-  if (c.output_bias) places->place(&w->output_bias, {tensor("self_attn.o_proj.bias", {c.hidden})});
+  if (a.output_bias) places->place(&w->output_bias, {tensor("self_attn.o_proj.bias", {c.hidden})});
   places->place(&w->ffn_norm, {tensor("post_attention_layernorm.weight", {c.hidden})});
   places->place(&w->gate_up,
-                {tensor("mlp.gate_proj.weight", {c.ffn, c.hidden}), tensor("mlp.up_proj.weight", {c.ffn, c.hidden})});
-  places->place(&w->down, {tensor("mlp.down_proj.weight", {c.hidden, c.ffn})});
+                {tensor("mlp.gate_proj.weight", {ffn, c.hidden}), tensor("mlp.up_proj.weight", {ffn, c.hidden})});
+  places->place(&w->down, {tensor("mlp.down_proj.weight", {c.hidden, ffn})});
 }
 
 // Parts of a layer or of the head that change nothing: tables that are computed, masks, scales of a cache in 8 bits.
@@ -67,7 +69,8 @@ void refuse_unused(const Checkpoint& checkpoint) {
   for (const DecoderTensor& tensor : used) names.insert(tensor.name);
   std::vector<std::string_view> unused;
   for (const TensorInfo& tensor : checkpoint.tensors())
-    if (!names.contains(tensor.name) && is_ours(tensor.name, checkpoint.config().layers) && !is_harmless(tensor.name))
+    if (!names.contains(tensor.name) && is_ours(tensor.name, checkpoint.config().layer_count()) &&
+        !is_harmless(tensor.name))
       unused.push_back(tensor.name);
   if (unused.empty()) return;
   std::string text;
@@ -88,8 +91,9 @@ Weights Weights::reserve(const Checkpoint& checkpoint, Device& device, const Wei
   weights.store_ = WeightStore(options, device.backend());
   WeightPlaces places(&weights.store_);
   places.place(&weights.embedding_, {&checkpoint.require("model.embed_tokens.weight", {c.vocab, c.hidden})});
-  weights.layers_.resize(static_cast<size_t>(c.layers));
-  for (int64_t i = 0; i < c.layers; ++i) place_layer(checkpoint, i, &weights.layers_[static_cast<size_t>(i)], &places);
+  weights.layers_.resize(c.layers.size());
+  for (int64_t i = 0; i < c.layer_count(); ++i)
+    place_layer(checkpoint, i, &weights.layers_[static_cast<size_t>(i)], &places);
   places.place(&weights.final_norm_, {&checkpoint.require("model.norm.weight", {c.hidden})});
   if (!c.tied_head) places.place(&weights.head_, {&checkpoint.require("lm_head.weight", {c.vocab, c.hidden})});
   places.allocate(device, "weights");

@@ -15,8 +15,9 @@
 
 namespace headrace {
 
-// Vectors are of the weights' type; matrices are [out, in]. Null where the family has none.
+// Vectors are of the weights' type; matrices are [out, in]. Null where the layer has none.
 struct LayerWeights {
+  LayerSpec spec;
   const void* input_norm = nullptr;   // [hidden]
   Weight qkv;                         // [(heads + 2 kv_heads) * head_dim, hidden]
   const void* qkv_bias = nullptr;     // [(heads + 2 kv_heads) * head_dim]

@@ -98,12 +98,13 @@ PrefixKey rows_cache_key(const RowsKeyInput& rows, const Device& device) {
   identity.add(kNumericsVersion);
   identity.put({reinterpret_cast<const char*>(rows.weights.data()), rows.weights.size()});
   identity.put(c.family);
-  for (const int64_t size :
-       {c.layers, c.hidden, c.heads, c.kv_heads, c.head_dim, c.ffn, c.vocab, c.max_positions, rows.prefill_group}) {
+  const AttentionSpec& a = c.layers.front().attention;
+  for (const int64_t size : {c.layer_count(), c.hidden, a.heads, a.kv_heads, a.head_dim, c.layers.front().ffn.width,
+                             c.vocab, c.max_positions, rows.prefill_group}) {
     identity.add(size);
   }
   identity.add(c.rms_eps);
-  for (const bool quirk : {c.qkv_bias, c.output_bias, c.qk_norm}) identity.add(quirk);
+  for (const bool quirk : {a.qkv_bias, a.output_bias, a.qk_norm}) identity.add(quirk);
   for (const DType type : {rows.dtype, rows.k_type, rows.v_type}) identity.add(type);
   if (rows.quantised) identity.put(weight_type_info(*rows.quantised).name);
   add_rope(c.rope, &identity);

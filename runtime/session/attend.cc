@@ -98,7 +98,7 @@ PassAttention::PassAttention(const SessionPlan& plan, const SessionBuffers& buff
 
 void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope) {
   PrefixAttentionParams params{};
-  params.shape = attention_shape(pass);
+  params.shape = attention_shape(pass, attention_of(layer));
   params.q = pass.work.qkv;
   params.state = buffers_.step().state;
   params.scratch = buffers_.step().scratch;
@@ -125,12 +125,12 @@ void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, 
     const ScoringNodes nodes(options, pass.rows, scope.judged_again);
     params.beside_tail = false;  // other work follows the tail
     partial->choose(layer, cache.rows(), cache.pending_rows(),
-                    scoring_queries(layout_, pass.work, nodes.end, nodes.count), compute_);
+                    scoring_queries(layout_, layer, pass.work, nodes.end, nodes.count), compute_);
     // Chosen blocks may be in a segment that is beyond every query's prefix.
     end_row = std::max(end_row, options.shape.window_begin(cache.rows(), cache.pending_rows()));
     seen = [this, partial, layer](std::span<const KvSegment> segments) { partial->gather(layer, segments, compute_); };
   }
-  PrefixFold fold(params, segments_a_launch(pass), end_row, std::move(seen), compute_);
+  PrefixFold fold(params, segments_a_launch(params.shape), end_row, std::move(seen), compute_);
   const int64_t sealed = cache.sealed_segments(), resident = std::min(sealed, cache.resident_segments(layer));
   for (int64_t i = 0; i < resident; ++i) fold.add(cache.resident_segment(layer, i));
   KvStreamer* const streamer = kv_.streamer;
@@ -153,20 +153,20 @@ void PassAttention::partial_prefix(PrefixAttentionParams params, const Pass& pas
   params.shape.k_type = kv_.partial->k_type();
   params.shape.v_type = kv_.partial->v_type();
   params.rotated_q = buffers_.step().rotated_q;
-  PrefixFold fold(params, segments_a_launch(pass), std::numeric_limits<int64_t>::max(), {}, compute_);
+  PrefixFold fold(params, segments_a_launch(params.shape), std::numeric_limits<int64_t>::max(), {}, compute_);
   for (const KvSegment& segment : kv_.partial->segments(layer, scope.deepest_position)) fold.add(segment);
   fold.finish(pass.work.attention);
 }
 
-int64_t PassAttention::segments_a_launch(const Pass& pass) const {
-  return std::min(buffers_.step().scratch_rows / pass.rows, most_prefix_segments(layout_.config().head_dim));
+int64_t PassAttention::segments_a_launch(const AttentionShape& shape) const {
+  return std::min(buffers_.step().scratch_rows / shape.queries, most_prefix_segments(shape.head_dim));
 }
 
 void PassAttention::tail(const Pass& pass, int64_t layer, const int32_t* first) {
   const TraceSpan span(compute_, "tail");
   const KvCache::TailViews rows = kv_.cache.tail(layer);
   const StepWork& step = buffers_.step();
-  tail_attention({.shape = attention_shape(pass),
+  tail_attention({.shape = attention_shape(pass, attention_of(layer)),
                   .q = pass.work.qkv,
                   .positions = pass.positions,
                   .committed = step.inputs.committed,
@@ -183,15 +183,16 @@ void PassAttention::tail(const Pass& pass, int64_t layer, const int32_t* first) 
                  compute_);
 }
 
-ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t count) {
-  const ModelConfig& config = layout.config();
+ScoringQueries scoring_queries(const SessionLayout& layout, int64_t layer, const LayerWork& work, int64_t rows,
+                               int64_t count) {
+  const AttentionSpec& attention = layout.config().layer(layer).attention;
   const DType type = layout.weights().dtype();
-  const int64_t stride = (config.heads + 2 * config.kv_heads) * config.head_dim;
+  const int64_t stride = attention.qkv_width();
   const uint64_t skipped = static_cast<uint64_t>((rows - count) * stride) * dtype_bytes(type);
   return {.q = static_cast<const std::byte*>(work.qkv) + skipped,
           .type = type,
           .count = count,
-          .heads = config.heads,
+          .heads = attention.heads,
           .stride = stride};
 }
 

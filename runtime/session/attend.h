@@ -39,7 +39,8 @@ class PassAttention {
   void full_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope);
   void partial_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope);
   void tail(const Pass& pass, int64_t layer, const int32_t* first);
-  int64_t segments_a_launch(const Pass& pass) const;
+  int64_t segments_a_launch(const AttentionShape& shape) const;
+  const AttentionSpec& attention_of(int64_t layer) const { return layout_.config().layer(layer).attention; }
 
   const SessionLayout& layout_;
   Stream& compute_;
@@ -47,7 +48,8 @@ class PassAttention {
   const KvRooms kv_;
 };
 
-// The queries of rows [rows - count, rows).
-ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t count);
+// The queries of a layer's rows [rows - count, rows).
+ScoringQueries scoring_queries(const SessionLayout& layout, int64_t layer, const LayerWork& work, int64_t rows,
+                               int64_t count);
 
 }  // namespace headrace

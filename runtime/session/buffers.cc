@@ -26,7 +26,7 @@ SessionBuffers::SessionBuffers(const SessionPlan& plan) : plan_(plan) {
   host_result_ = layout.carve_result(results);
   const ModelConfig& config = layout.config();
   fill_rope_table({.rope = &config.rope,
-                   .head_dim = config.head_dim,
+                   .head_dim = config.rope_dims(),
                    .max_positions = config.max_positions,
                    .rows = layout.options().context_tokens,
                    .inv_freq = step_.inv_freq,

@@ -11,8 +11,6 @@ namespace {
 
 constexpr uint64_t kScratchBytes = 64 * kMiB;  // of segment states, for any context
 
-int64_t state_floats(const ModelConfig& c, int64_t rows) { return rows * c.heads * (c.head_dim + 2); }
-
 }  // namespace
 
 StepInputs StepInputs::carve(BumpAllocator& allocator, int64_t pass_rows, int64_t path_stride) {
@@ -123,7 +121,7 @@ int64_t SessionLayout::path_stride() const { return std::min(pass_rows(), kTailW
 uint64_t SessionLayout::matrices_bytes() const {
   if (device_.backend() == Backend::kCpu) return 0;
   uint64_t most = 0;
-  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+  for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
     const LayerWeights& weights = weights_.layer(layer);
     uint64_t all = 0, largest = 0;
     for (const Weight* weight : {&weights.qkv, &weights.output, &weights.gate_up, &weights.down}) {
@@ -151,19 +149,19 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
   work.inputs = carve_inputs(allocator);
   work.path_offset = allocator.used_bytes() - before -
                      round_up(static_cast<uint64_t>(pass_rows() * path_stride()) * sizeof(int32_t), 256);
-  work.inv_freq = allocator.take<float>(config_.head_dim / 2);
-  work.cos_sin = allocator.take<float>(rope_tables(config_.rope) * table * config_.head_dim);
+  work.inv_freq = allocator.take<float>(config_.rope_dims() / 2);
+  work.cos_sin = allocator.take<float>(rope_tables(config_.rope) * table * config_.rope_dims());
   work.hidden = allocator.take<float>(rows * config_.hidden);
   std::byte* const layer = later.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
   if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), rows, layer);
-  const uint64_t one = static_cast<uint64_t>(state_floats(config_, 1)) * sizeof(float);
+  const int64_t heads = config_.most_heads(), width = config_.widest_q();
+  const uint64_t one = static_cast<uint64_t>(width + 2 * heads) * sizeof(float);  // of the states of a row
   const int64_t most = pass_rows() * kMaxPrefixSegments;
   work.scratch_rows = std::clamp(static_cast<int64_t>(kScratchBytes / one), pass_rows(), most);
-  work.state = carve_states(pass_rows() * config_.heads, config_.head_dim, later);
-  work.scratch = carve_states(work.scratch_rows * config_.heads, config_.head_dim, later);
+  work.state = carve_states(pass_rows(), heads, width, later);
+  work.scratch = carve_states(work.scratch_rows, heads, width, later);
   if (partial_on() && options_.partial.shape.copy == DType::kInt4) {
-    work.rotated_q = later.take_bytes(static_cast<uint64_t>(pass_rows() * config_.heads * config_.head_dim) *
-                                      dtype_bytes(weights_.dtype()));
+    work.rotated_q = later.take_bytes(static_cast<uint64_t>(pass_rows() * width) * dtype_bytes(weights_.dtype()));
   }
   work.logits = later.take<float>(logit_rows() * config_.vocab);
   work.sample_workspace = later.take_bytes(sample_workspace_bytes(drawn_rows(), config_.vocab));
@@ -193,7 +191,7 @@ void SessionLayout::plan_work(PlanInput* input) const {
   uint64_t prefill_products = products(group, ProductPath::kPrefill);
   if (scored()) prefill_products = std::max(prefill_products, products(kDrawnRows, ProductPath::kDecode));
   const uint64_t work = whole_pages(step.used_bytes()) + pointer_bytes() + partial_work_bytes();
-  const uint64_t table_row = static_cast<uint64_t>(rope_tables(config_.rope) * config_.head_dim) * sizeof(float);
+  const uint64_t table_row = static_cast<uint64_t>(rope_tables(config_.rope) * config_.rope_dims()) * sizeof(float);
   input->decode_work = {.bytes = work + whole_pages(later.used_bytes()) + products(pass_rows(), ProductPath::kDecode),
                         .per_context_row = table_row};
   input->prefill_work = {.bytes = work + prefill_products + whole_pages(prefill),

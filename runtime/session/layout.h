@@ -60,7 +60,7 @@ class SessionLayout {
   int64_t group_shift() const { return device_.backend() == Backend::kCpu ? 0 : options_.kept_rows % kPrefixTile; }
 
   // The number of prefill's segment tables: one for all layers, or one per layer if rows may have been kept.
-  int64_t segment_tables() const { return options_.most_prompt_tokens > 0 ? config_.layers : 1; }
+  int64_t segment_tables() const { return options_.most_prompt_tokens > 0 ? config_.layer_count() : 1; }
 
   // Bytes of the quantised matrices that prefill has at a time in the weights' type: a layer's, or one if it is lean.
   // 0: it needs none dequantised.

@@ -126,7 +126,8 @@ bool Prefill::run(std::span<const int32_t> ids) {
   // Reports errors of the host memory even if nothing was offloaded yet. An interrupted run needs none of it.
   if (finished) cache_.backing().wait_for_host_memory();
   if (finished && options_.draft != nullptr) {
-    const ScoringQueries last = scoring_queries(layout_, work_.layer, last_group_, 1);
+    const ScoringQueries last =
+        scoring_queries(layout_, layout_.config().layer_count() - 1, work_.layer, last_group_, 1);
     options_.draft->look_back({.q = last.q, .type = last.type, .refresh = true});
   }
   return finished;
@@ -179,7 +180,7 @@ bool Prefill::layers() {
   const int64_t prompt = options_.prompt_tokens, group = layout_.prefill_group(), saved = layout_.saved_rows();
   const int64_t shift = layout_.group_shift();
   PrefixRun* const prefix = options_.prefix;
-  const int64_t layer_count = layout_.config().layers;
+  const int64_t layer_count = layout_.config().layer_count();
   Progress* const progress = watcher_.progress;
   std::shared_ptr<Event> left = layout_.device().make_event();  // the layer buffer is free
   Pace pace(layout_.device(), compute_, progress, watcher_.interrupt);
@@ -228,7 +229,8 @@ void Prefill::fill_partial(int64_t layer) {
   CHECK(scoring <= last_group_, "scoring=", scoring, " of ", last_group_);
   const std::span<const KvSegment> segments =
       work_.host_segments.subspan(static_cast<size_t>(first_segment(layer)), static_cast<size_t>(work_.segment_count));
-  partial_->fill_layer(layer, prompt, segments, scoring_queries(layout_, work_.layer, last_group_, scoring), compute_);
+  partial_->fill_layer(layer, prompt, segments, scoring_queries(layout_, layer, work_.layer, last_group_, scoring),
+                       compute_);
 }
 
 // The draft's saved rows are read first.
@@ -313,7 +315,7 @@ void Prefill::group_rows(const Group& group, const Event& layer_left) {
   build_rows(pass, group);
   {
     const TraceSpan attention(compute_, "attention");
-    prefill_attention({.shape = attention_shape(pass),
+    prefill_attention({.shape = attention_shape(pass, weights.spec.attention),
                        .q = pass.work.qkv,
                        .segments = work_.segments + first_segment(layer),
                        .out = pass.work.attention,

@@ -179,7 +179,7 @@ void TargetPass::run_pass(const Pass& pass) {
                 .out_type = DType::kF32,
                 .out = buffers_.step().hidden},
                compute_);
-  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+  for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
     const TraceSpan inside(compute_, {"layer", layer});
     if (options_.draft != nullptr) options_.draft->pass_layer({layer, buffers_.step().hidden, DType::kF32, pass.rows});
     rotated_qkv_product(pass, weights_.layer(layer), buffers_.step().hidden,
@@ -365,7 +365,7 @@ void TargetPass::commit(const Acceptance& acceptance) {
 // Shows the draft a query of the last layer, which stays in the pass's buffer until the next pass.
 void TargetPass::look_back(int64_t row) {
   if (options_.draft == nullptr) return;
-  const ScoringQueries query = scoring_queries(layout_, buffers_.step().layer, row + 1, 1);
+  const ScoringQueries query = scoring_queries(layout_, config_.layer_count() - 1, buffers_.step().layer, row + 1, 1);
   options_.draft->look_back({.q = query.q, .type = query.type, .refresh = scope_.mode == StepMode::kRefresh});
 }
 

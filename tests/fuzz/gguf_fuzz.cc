@@ -45,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const headrace::GgufFile file = headrace::parse_gguf(source);
     read_weights(file, bytes);
     const headrace::ModelConfig config = headrace::gguf_config(file, source);
-    headrace::make_rope_table(config.rope, config.head_dim, config.max_positions);
+    headrace::make_rope_table(config.rope, config.rope_dims(), config.max_positions);
     split_tensors(file, config);
     headrace::gguf_vocabulary(file);
   } catch (const headrace::Error& error) {

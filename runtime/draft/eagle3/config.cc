@@ -143,7 +143,7 @@ Eagle3Config parse_eagle3_config(std::string_view text, const std::string& sourc
   refuse_joint_norm(parts);
   parse_sizes(parts, target, &config);
   config.sliding_window = parse_window(parts);
-  config.feature_layers = parse_feature_layers(parts, target.layers);
+  config.feature_layers = parse_feature_layers(parts, target.layer_count());
   config.norm_before_residual = flag(parts, "norm_before_residual");
   config.fc_norm = flag(parts, "fc_norm");
   config.norm_output = flag(parts, "norm_output");

@@ -60,14 +60,15 @@ LongSpecConfig parse(std::string_view text, const std::string& source, const Mod
                     "a LongSpec draft reads its target's KV cache and must be trained for it");
     return value;
   };
+  const AttentionSpec& last = target.layers.back().attention;  // whose rows it reads
   config.hidden = as_target("hidden_size", fields.integer("hidden_size", 1, kMaxWidth), target.hidden, "hidden size");
   const int64_t heads = fields.integer("num_attention_heads", 1, kMaxHeads);
-  config.heads = as_target("num_attention_heads", heads, target.heads, "number of heads");
+  config.heads = as_target("num_attention_heads", heads, last.heads, "number of heads");
   const int64_t kv_heads = fields.integer_or("num_key_value_heads", 1, kMaxHeads, heads);
-  config.kv_heads = as_target("num_key_value_heads", kv_heads, target.kv_heads, "number of KV heads");
+  config.kv_heads = as_target("num_key_value_heads", kv_heads, last.kv_heads, "number of KV heads");
   const int64_t head_dim = fields.integer_or("head_dim", 1, kMaxHeadDim, config.hidden / heads);
-  if (fields.has("head_dim")) as_target("head_dim", head_dim, target.head_dim, "head_dim");
-  config.head_dim = target.head_dim;  // the tensors' shapes must match
+  if (fields.has("head_dim")) as_target("head_dim", head_dim, last.head_dim, "head_dim");
+  config.head_dim = last.head_dim;  // the tensors' shapes must match
   const int64_t vocab = fields.integer_or("vocab_size", 1, kMaxVocab, target.vocab);
   config.vocab = as_target("vocab_size", vocab, target.vocab, "vocabulary");
   config.ffn = fields.integer("intermediate_size", 1, kMaxFfn);

@@ -53,14 +53,15 @@ void SimpleDraft::carve(Buffers* buffers) {
   const int64_t most = most_rows(chain_rows()), rows = padded(most);
   BumpAllocator& allocator = buffers->work;
   carve_inputs(chain_rows(), 0, buffers);
-  work_.inv_freq = allocator.take<float>(config_.head_dim / 2);
-  work_.cos_sin = allocator.take<float>(rope_tables(config_.rope) * shape_.context_rows * config_.head_dim);
+  work_.inv_freq = allocator.take<float>(config_.rope_dims() / 2);
+  work_.cos_sin = allocator.take<float>(rope_tables(config_.rope) * shape_.context_rows * config_.rope_dims());
   work_.hidden = allocator.take<float>(rows * config_.hidden);
   std::byte* const layer = allocator.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
   if (layer != nullptr) work_.layer = layer_work(config_, weights_.dtype(), rows, layer);
   work_.logits = allocator.take<float>(padded(options_.tree.widest()) * config_.vocab);
-  work_.state = carve_states(most * config_.heads, config_.head_dim, allocator);
-  work_.scratch = carve_states(most * config_.heads * kDraftSegmentsPerLaunch, config_.head_dim, allocator);
+  const int64_t heads = config_.most_heads(), width = config_.widest_q();
+  work_.state = carve_states(most, heads, width, allocator);
+  work_.scratch = carve_states(most * kDraftSegmentsPerLaunch, heads, width, allocator);
 }
 
 uint64_t SimpleDraft::product_bytes() const {
@@ -70,7 +71,7 @@ uint64_t SimpleDraft::product_bytes() const {
 
 void SimpleDraft::begin() {
   fill_rope_table({.rope = &config_.rope,
-                   .head_dim = config_.head_dim,
+                   .head_dim = config_.rope_dims(),
                    .max_positions = config_.max_positions,
                    .rows = shape_.context_rows,
                    .inv_freq = work_.inv_freq,
@@ -102,18 +103,19 @@ void SimpleDraft::forward(const DraftRows& rows) {
       weights_.embedding(),
       {.ids = rows.tokens, .rows = rows.count, .type = weights_.dtype(), .out_type = DType::kF32, .out = work_.hidden},
       *compute_);
-  for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    qkv_product(pass, weights_.layer(layer), work_.hidden);
-    rotate_rows(pass, weights_.layer(layer), 0, rows.count, cache_->pass_rows_from(layer, rows.pass_row));
+  for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
+    const LayerWeights& weights = weights_.layer(layer);
+    qkv_product(pass, weights, work_.hidden);
+    rotate_rows(pass, weights, 0, rows.count, cache_->pass_rows_from(layer, rows.pass_row));
     draft_attention({.layer = layer,
-                     .shape = attention_shape(pass),
+                     .shape = attention_shape(pass, weights.spec.attention),
                      .q = work_.layer.qkv,
                      .rows = rows,
                      .state = work_.state,
                      .scratch = work_.scratch,
                      .out = work_.layer.attention},
                     *cache_, &prefix_, *compute_);
-    layer_output(pass, weights_.layer(layer), work_.hidden);
+    layer_output(pass, weights, work_.hidden);
   }
 }
 

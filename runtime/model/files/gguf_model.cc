@@ -36,36 +36,40 @@ void refuse_unsupported(const GgufFile& file, const GgufFields& fields, const st
 }
 
 void parse_sizes(const GgufFields& fields, const std::string& arch, ModelConfig* config) {
-  config->layers = fields.integer(arch + ".block_count", 1, kMaxLayers);
   config->hidden = fields.integer(arch + ".embedding_length", 1, kMaxWidth);
-  config->ffn = fields.integer(arch + ".feed_forward_length", 1, kMaxFfn);
   config->max_positions = fields.integer(arch + ".context_length", 1, kMaxPositions);
-  config->heads = fields.integer(arch + ".attention.head_count", 1, kMaxHeads);
-  config->kv_heads = fields.integer_or(arch + ".attention.head_count_kv", 1, kMaxHeads, config->heads);
   config->rms_eps = fields.number_or(arch + ".attention.layer_norm_rms_epsilon", 1e-12, 1e-1, 1e-5);
   const int64_t tokens =
       static_cast<int64_t>(std::min<uint64_t>(fields.array_size("tokenizer.ggml.tokens"), INT64_MAX));
   config->vocab = fields.integer_or(arch + ".vocab_size", 1, kMaxVocab, tokens);
   if (config->vocab < 1 || config->vocab > kMaxVocab)
     fields.refuse("tokenizer.ggml.tokens", str("holds ", config->vocab, " tokens; 1 to ", kMaxVocab, " are expected"));
-  if (config->hidden % config->heads != 0 && !fields.has(arch + ".attention.key_length"))
-    fields.refuse(arch + ".embedding_length",
-                  str(config->hidden, " is not a multiple of the ", config->heads, " heads"));
-  config->head_dim = fields.integer_or(arch + ".attention.key_length", 2, kMaxHeadDim, config->hidden / config->heads);
-  if (config->head_dim < 2)
-    fields.refuse(arch + ".attention.head_count", str(config->heads, " leaves heads of ", config->head_dim));
-  const int64_t value_dim = fields.integer_or(arch + ".attention.value_length", 1, kMaxHeadDim, config->head_dim);
-  if (value_dim != config->head_dim)
-    fields.refuse(arch + ".attention.value_length", str(value_dim, " differs from the key's ", config->head_dim));
-  const int64_t rotary = fields.integer_or(arch + ".rope.dimension_count", 1, kMaxHeadDim, config->head_dim);
-  if (rotary != config->head_dim)
+}
+
+AttentionSpec parse_attention(const GgufFile& file, const GgufFields& fields, const std::string& arch,
+                              const ModelConfig& config) {
+  AttentionSpec a;
+  a.heads = fields.integer(arch + ".attention.head_count", 1, kMaxHeads);
+  a.kv_heads = fields.integer_or(arch + ".attention.head_count_kv", 1, kMaxHeads, a.heads);
+  if (config.hidden % a.heads != 0 && !fields.has(arch + ".attention.key_length"))
+    fields.refuse(arch + ".embedding_length", str(config.hidden, " is not a multiple of the ", a.heads, " heads"));
+  a.head_dim = fields.integer_or(arch + ".attention.key_length", 2, kMaxHeadDim, config.hidden / a.heads);
+  if (a.head_dim < 2) fields.refuse(arch + ".attention.head_count", str(a.heads, " leaves heads of ", a.head_dim));
+  const int64_t value_dim = fields.integer_or(arch + ".attention.value_length", 1, kMaxHeadDim, a.head_dim);
+  if (value_dim != a.head_dim)
+    fields.refuse(arch + ".attention.value_length", str(value_dim, " differs from the key's ", a.head_dim));
+  const int64_t rotary = fields.integer_or(arch + ".rope.dimension_count", 1, kMaxHeadDim, a.head_dim);
+  if (rotary != a.head_dim)
     fields.refuse(arch + ".rope.dimension_count",
-                  str(rotary, " is not the head_dim ", config->head_dim, "; partial rotary is not supported"));
+                  str(rotary, " is not the head_dim ", a.head_dim, "; partial rotary is not supported"));
   const int64_t window = fields.integer_or(arch + ".attention.sliding_window", 0, INT64_MAX, 0);
-  if (window > 0 && window < config->max_positions)
-    fields.refuse(arch + ".attention.sliding_window",
-                  str(window, " is below the context_length ", config->max_positions,
-                      "; sliding-window attention is not supported"));
+  if (window > 0 && window < config.max_positions)
+    fields.refuse(arch + ".attention.sliding_window", str(window, " is below the context_length ", config.max_positions,
+                                                          "; sliding-window attention is not supported"));
+  a.qkv_bias = arch == "qwen2" || file.find("blk.0.attn_q.bias") != nullptr;
+  a.output_bias = file.find("blk.0.attn_output.bias") != nullptr;
+  a.qk_norm = arch == "qwen3";
+  return a;
 }
 
 std::vector<float> parse_frequency_factors(const GgufFile& file, const ByteSource& bytes) {
@@ -162,9 +166,10 @@ ModelConfig gguf_config(const GgufFile& file, const ByteSource& bytes) {
   config.rope.frequency_factors = parse_frequency_factors(file, bytes);
   config.max_positions = scaled_positions(config.rope, config.max_positions, kMaxPositions);
   config.tied_head = file.find("output.weight") == nullptr;
-  config.qkv_bias = arch == "qwen2" || file.find("blk.0.attn_q.bias") != nullptr;
-  config.output_bias = file.find("blk.0.attn_output.bias") != nullptr;
-  config.qk_norm = arch == "qwen3";
+  const int64_t layers = fields.integer(arch + ".block_count", 1, kMaxLayers);
+  const LayerSpec layer = {.attention = parse_attention(file, fields, arch, config),
+                           .ffn = {fields.integer(arch + ".feed_forward_length", 1, kMaxFfn)}};
+  config.layers = same_layers(layers, layer);
   for (const char* name : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
     const int32_t id = token_id(fields, name);
     if (id >= 0 && std::find(config.end_ids.begin(), config.end_ids.end(), id) == config.end_ids.end())

@@ -58,12 +58,7 @@ const char* family_name(Family family) {
 ModelConfig config_of(const Row& row) {
   ModelConfig c;
   c.family = family_name(row.family);
-  c.layers = row.layers;
   c.hidden = row.hidden;
-  c.heads = row.heads;
-  c.kv_heads = row.kv_heads;
-  c.head_dim = row.head_dim;
-  c.ffn = row.ffn;
   c.vocab = row.vocab;
   c.max_positions = row.positions;
   const bool small_eps = row.family == Family::kQwen2 || row.family == Family::kQwen3 || row.family == Family::kSeedOss;
@@ -83,8 +78,12 @@ ModelConfig config_of(const Row& row) {
     c.rope.query_step = 16384;
   }
   c.tied_head = row.head == Head::kTied;
-  c.qkv_bias = row.family == Family::kQwen2 || row.family == Family::kSeedOss;
-  c.qk_norm = row.family == Family::kQwen3;
+  const AttentionSpec attention = {.heads = row.heads,
+                                   .kv_heads = row.kv_heads,
+                                   .head_dim = row.head_dim,
+                                   .qkv_bias = row.family == Family::kQwen2 || row.family == Family::kSeedOss,
+                                   .qk_norm = row.family == Family::kQwen3};
+  c.layers = same_layers(row.layers, {.attention = attention, .ffn = {row.ffn}});
   check_config(c, row.name);
   return c;
 }

@@ -47,10 +47,11 @@ std::vector<TensorPart> decoder_parts(const ModelConfig& config, const std::vect
                                       const std::string& source) {
   constexpr std::string_view kQkv = "self_attn.qkv_proj.weight", kQkvBias = "self_attn.qkv_proj.bias",
                              kGateUp = "mlp.gate_up_proj.weight";
-  const int64_t q = config.heads * config.head_dim, kv = config.kv_heads * config.head_dim;
+  const LayerSpec& layer = config.layers.front();  // in the files that join matrices, all layers are alike
+  const int64_t q = layer.attention.q_width(), kv = layer.attention.kv_width(), ffn = layer.ffn.width;
   const std::vector<Rows> qkv = {
       {"self_attn.q_proj.weight", q}, {"self_attn.k_proj.weight", kv}, {"self_attn.v_proj.weight", kv}};
-  const std::vector<Rows> gate_up = {{"mlp.gate_proj.weight", config.ffn}, {"mlp.up_proj.weight", config.ffn}};
+  const std::vector<Rows> gate_up = {{"mlp.gate_proj.weight", ffn}, {"mlp.up_proj.weight", ffn}};
   std::vector<TensorPart> out;
   for (size_t i = 0; i < stored.size(); ++i) {
     TensorInfo tensor = stored[i];

@@ -178,7 +178,7 @@ TEST(BenchJson, HoldsWhatIsKept) {
   report.machine = {.cpu = "Some CPU", .cores = 8, .memory_bytes = 1 << 30};
   report.device = "A GPU";
   report.model = "llama-3.1-8b with random weights";
-  report.config.layers = 32;
+  report.config.layers.resize(32);
   report.decode_tokens = 2;
   report.repeat = 1;
   report.load_ms = 12.3456789;

@@ -78,7 +78,7 @@ TEST(PlanReport, OfEveryShapeHasTheSumOfItsTypes) {
   for (const Shape& shape : known_shapes()) {
     check_plan(shape, nullptr);
     check_plan(shape, find_weight_mixture("q8_0"));
-    if (shape.config.hidden % 256 == 0 && shape.config.ffn % 256 == 0) {
+    if (shape.config.hidden % 256 == 0 && shape.config.layers.front().ffn.width % 256 == 0) {
       check_plan(shape, q4_k_m);
       ++mixed;
       continue;

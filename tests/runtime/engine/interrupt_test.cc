@@ -47,7 +47,7 @@ class InterruptedPrefill : public ::testing::Test {
     return std::make_unique<Session>(plan_session(device_, *compute_, checkpoint_->config(), weights_, options));
   }
   void SetUp() override { weights_.load(*checkpoint_, device_, nullptr, nullptr); }
-  int layers() const { return static_cast<int>(checkpoint_->config().layers); }
+  int layers() const { return static_cast<int>(checkpoint_->config().layer_count()); }
 
   SlowPinning device_;
   const std::unique_ptr<Checkpoint> checkpoint_ = open_checkpoint(testing::tiny_model("llama31"));

@@ -56,7 +56,7 @@ TEST_P(RunTrace, HasEveryLayerOfEveryStep) {
   ASSERT_TRUE(summary.has_value());
   EXPECT_FALSE(engine.write_trace().has_value());  // once
   const ReadTrace read = testing::read_trace(folder_.read("trace.json"));
-  const int64_t layers = engine.config().layers;
+  const int64_t layers = engine.config().layer_count();
   EXPECT_EQ(summary->steps, result.timings.decode_steps);
   EXPECT_EQ(summary->dropped_steps + summary->dropped_slices, 0);
   EXPECT_EQ(read.process, "headrace, " + engine.device().name());

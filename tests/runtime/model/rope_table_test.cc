@@ -17,7 +17,7 @@ TEST(RopeTable, EqualsTheReference) {
   size_t values = 0, off = 0;
   for (const nlohmann::json& item : cases) {
     const ModelConfig config = parse_config_json(item.at("config").dump(), "rope.json");
-    const RopeTable table = make_rope_table(config.rope, config.head_dim, config.max_positions);
+    const RopeTable table = make_rope_table(config.rope, config.rope_dims(), config.max_positions);
     const auto expected = item.at("inv_freq_bits").get<std::vector<uint32_t>>();
     ASSERT_EQ(table.inv_freq.size(), expected.size());
     EXPECT_FLOAT_EQ(table.scale, item.at("scale").get<float>()) << item.at("config");

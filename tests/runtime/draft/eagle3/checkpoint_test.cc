@@ -42,7 +42,7 @@ std::vector<float> floats(const testing_support::FileTensor& tensor) {
 
 TEST(Eagle3Checkpoint, TheHeadForSmolLm2) {
   ModelConfig target;
-  target.layers = 30, target.hidden = 576, target.vocab = 49152, target.max_positions = 65536;
+  target.layers.resize(30), target.hidden = 576, target.vocab = 49152, target.max_positions = 65536;
   const std::string directory = HEADRACE_TEST_DATA "/eagle3";
   const std::unique_ptr<Eagle3Checkpoint> head = open_eagle3(directory + "/", target);
   const Eagle3Config& c = head->config();

@@ -114,7 +114,7 @@ TEST(Eagle3Refusals, ATargetThatItWasNotMadeFor) {
   files.config["target_hidden_size"] = 12;
   expect_refused(files, {"target_hidden_size 12", "hidden size is 16"}, target);
   target = eagle3_target();
-  target.layers = 5;  // 2, 2, 2
+  target.layers.resize(5);  // 2, 2, 2
   expect_refused(Eagle3Files(), {"names no layer ids", "2, 2 and 2", "5 layers"}, target);
 }
 

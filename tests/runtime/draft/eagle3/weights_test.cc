@@ -72,7 +72,7 @@ class Eagle3OnDevice : public ::testing::TestWithParam<DeviceChoice> {
 
 TEST_P(Eagle3OnDevice, HoldsTheHeadForSmolLm2) {
   ModelConfig target;
-  target.layers = 30, target.hidden = 576, target.vocab = 49152, target.max_positions = 65536;
+  target.layers.resize(30), target.hidden = 576, target.vocab = 49152, target.max_positions = 65536;
   const std::unique_ptr<Eagle3Checkpoint> head = open_eagle3(HEADRACE_TEST_DATA "/eagle3", target);
   for (const DType type : {DType::kBF16, DType::kF32}) {
     Eagle3Weights weights = Eagle3Weights::reserve(*head, *device_, {type});
@@ -88,7 +88,7 @@ TEST_P(Eagle3OnDevice, HoldsTheHeadForSmolLm2) {
 // All but what a prompt is multiplied by.
 TEST_P(Eagle3OnDevice, MayBeQuantised) {
   ModelConfig target;
-  target.layers = 30, target.hidden = 576, target.vocab = 49152, target.max_positions = 65536;
+  target.layers.resize(30), target.hidden = 576, target.vocab = 49152, target.max_positions = 65536;
   const std::unique_ptr<Eagle3Checkpoint> head = open_eagle3(HEADRACE_TEST_DATA "/eagle3", target);
   Eagle3Weights weights = Eagle3Weights::reserve(*head, *device_, {DType::kBF16, WeightPolicy::kQ8_0});
   ASSERT_TRUE(weights.load(*head, *device_, nullptr, nullptr));

@@ -107,11 +107,17 @@ TEST(LongSpecRefusals, ATargetThatItWasNotMadeFor) {
     target.*field = value;
     expect_refused(LongSpecFiles(), expected, target);
   };
+  const auto refused_heads = [&](int64_t AttentionSpec::*field, int64_t value,
+                                 const std::vector<std::string>& expected) {
+    ModelConfig target = longspec_target();
+    target.layers.back().attention.*field = value;
+    expect_refused(LongSpecFiles(), expected, target);
+  };
   refused(&ModelConfig::hidden, 16, {"hidden_size 8", "hidden size is 16"});
-  refused(&ModelConfig::heads, 4, {"num_attention_heads 2", "number of heads is 4"});
-  refused(&ModelConfig::kv_heads, 2, {"num_key_value_heads 1", "number of KV heads is 2"});
+  refused_heads(&AttentionSpec::heads, 4, {"num_attention_heads 2", "number of heads is 4"});
+  refused_heads(&AttentionSpec::kv_heads, 2, {"num_key_value_heads 1", "number of KV heads is 2"});
   refused(&ModelConfig::vocab, 21, {"vocab_size 20", "vocabulary is 21"});
-  refused(&ModelConfig::head_dim, 6, {"self_attn.q_proj.weight has the shape [8, 8]", "[12, 8]"});
+  refused_heads(&AttentionSpec::head_dim, 6, {"self_attn.q_proj.weight has the shape [8, 8]", "[12, 8]"});
 }
 
 TEST(LongSpecRefusals, Configs) {

@@ -22,8 +22,8 @@ class SimpleRefusals : public ::testing::Test {
   static std::string write_model(const TemporaryFolder& folder, int64_t vocab, const std::string& tokenizer = "") {
     ModelConfig c;
     c.family = "llama";
-    c.layers = 1, c.hidden = 16, c.heads = 2, c.kv_heads = 1, c.head_dim = 8, c.ffn = 16, c.vocab = vocab;
-    c.max_positions = 128;
+    c.hidden = 16, c.vocab = vocab, c.max_positions = 128;
+    c.layers = same_layers(1, {.attention = {.heads = 2, .kv_heads = 1, .head_dim = 8}, .ffn = {16}});
     write_hf_directory(*make_random_checkpoint("small", c, 1), DType::kF32, folder.path());
     if (!tokenizer.empty()) folder.write("tokenizer.json", tokenizer);
     return folder.path();

@@ -35,7 +35,7 @@ TEST(Shapes, HaveAsManyParametersAsTheirModels) {
     ASSERT_NE(count, published.end()) << shape.name;
     EXPECT_EQ(parameter_count(shape.config), count->second) << shape.name;
     EXPECT_EQ(parameter_count(find_shape(shape.name).config), count->second) << shape.name;
-    EXPECT_NO_THROW(make_rope_table(shape.config.rope, shape.config.head_dim, shape.config.max_positions));
+    EXPECT_NO_THROW(make_rope_table(shape.config.rope, shape.config.rope_dims(), shape.config.max_positions));
     EXPECT_TRUE(names.insert(shape.name).second) << shape.name;
   }
   EXPECT_EQ(names.size(), published.size());
@@ -56,7 +56,7 @@ TEST(Shapes, AnUnknownNameListsThem) {
 TEST(Shapes, MayBeAConfigFile) {
   const Shape shape = find_shape(HEADRACE_TEST_DATA "/tiny/qwen3/config.json");
   EXPECT_EQ(shape.config.family, "qwen3");
-  EXPECT_EQ(shape.config.layers, 4);
+  EXPECT_EQ(shape.config.layer_count(), 4);
   TemporaryFolder folder;
   const std::string broken = folder.write("config.json", "{\"model_type\": \"llama\"");
   for (const std::string& name : {broken, folder / "gone.json"}) {
@@ -129,7 +129,8 @@ TEST_F(RandomWeights, AreAFunctionOfTheirPlace) {
 // Small, but with rows of whole blocks of every type and with layers on both sides of the mixtures' rule.
 ModelConfig quantisable(bool tied_head) {
   ModelConfig c = find_shape(HEADRACE_TEST_DATA "/tiny/llama2/config.json").config;
-  c.layers = 16, c.hidden = 256, c.heads = 4, c.kv_heads = 2, c.head_dim = 64, c.ffn = 512, c.vocab = 320;
+  c.hidden = 256, c.vocab = 320;
+  c.layers = same_layers(16, {.attention = {.heads = 4, .kv_heads = 2, .head_dim = 64}, .ffn = {512}});
   c.tied_head = tied_head;
   return c;
 }
@@ -139,7 +140,7 @@ TEST_F(RandomWeights, QuantisedOnesAreRandomBlocksOfAMixture) {
   for (const char* name :
        {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "q2_k", "q3_k", "iq4_nl", "iq4_xs"}) {
     const auto model = make_random_checkpoint("small", config, 7, find_weight_mixture(name));
-    const TensorInfo& tensor = model->require(down_, {config.hidden, config.ffn});
+    const TensorInfo& tensor = model->require(down_, {config.hidden, config.layers.front().ffn.width});
     EXPECT_EQ(tensor.stored_type.size(), std::string(name).size()) << tensor.stored_type;
     const std::vector<float> all = read(*model, down_, 0, tensor.rows());
     double sum = 0, squares = 0;
@@ -177,7 +178,7 @@ TEST_F(RandomWeights, AMixtureHasTheTypesOfLlamaCpps) {
     EXPECT_EQ(model->path(), "small with random q5_k_m weights");
     EXPECT_EQ(model->find("model.embed_tokens.weight")->stored_type, tied ? "Q6_K" : "Q5_K");
     EXPECT_EQ(tied || model->find("lm_head.weight")->stored_type == "Q6_K", true);
-    for (int64_t layer = 0; layer < config.layers; ++layer) {
+    for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
       const std::string prefix = str("model.layers.", layer, ".");
       const char* const larger = larger_layers.contains(layer) ? "Q6_K" : "Q5_K";
       EXPECT_EQ(model->find(prefix + "self_attn.v_proj.weight")->stored_type, larger) << layer;
