@@ -151,19 +151,16 @@ constexpr Claim kClaims[] = {
     {kManual, "in approximate runs it is (\\d+)", "runtime/speculation/verify_options.h",
      "kPublishedInterval = (\\d+)"},
     {kDesign, "`auto` is the published (\\d+)", "runtime/speculation/verify_options.h", "kPublishedInterval = (\\d+)"},
-    {kManual,
-     "With blocks, on a GPU whose refreshes stream, a partial step continues up to (\\d+) guesses at once, and "
-     "a refresh judges up to (\\d+)",
-     "runtime/engine/run_setup.cc", "limits\\{\\.width = (\\d+), \\.grown = (\\d+)"},
+    {kManual, "with a copy, (\\d+) with a draft or blocks", "runtime/engine/run_candidates.cc",
+     "limits\\{\\.width = (\\d+)"},
+    {kManual, "a refresh of blocks judges up to (\\d+)", "runtime/engine/run_candidates.cc",
+     "limits\\{\\.width = \\d+, \\.grown = (\\d+)"},
     {kDesign,
-     "partial step computes up to (\\d+) nodes, second and third choices included, and a refresh verifies up "
-     "to (\\d+)",
-     "runtime/engine/run_setup.cc", "limits\\{\\.width = (\\d+), \\.grown = (\\d+)"},
-    {kManual, "a partial step continues up to (\\d+) guesses at once, with a draft \\d+", "runtime/engine/run_setup.cc",
-     "\\.width = model != nullptr \\? \\d+ : (\\d+)"},
-    {kManual, "a partial step continues up to \\d+ guesses at once, with a draft (\\d+)", "runtime/engine/run_setup.cc",
-     "\\.width = model != nullptr \\? (\\d+)"},
-    {kDesign, "With a copy a step computes up to (\\d+) nodes", "runtime/engine/run_setup.cc",
+     "partial step computes up to (\\d+) nodes, second and third choices included, and a refresh verifies up to (\\d+)",
+     "runtime/engine/run_candidates.cc", "limits\\{\\.width = (\\d+), \\.grown = (\\d+)"},
+    {kManual, "continues up to (\\d+) guesses at once with a copy, (\\d+) with a draft",
+     "runtime/engine/run_candidates.cc", "\\.width = model != nullptr \\? (\\d+) : (\\d+)"},
+    {kDesign, "With a copy a step computes up to (\\d+) nodes", "runtime/engine/run_candidates.cc",
      "\\.width = model != nullptr \\? \\d+ : (\\d+)"},
     {kManual, "the first (\\d+) tokens, the last ones, and blocks of (\\d+) tokens", "cache/partial.h",
      "kSelectRows = (\\d+)[\\s\\S]*?kSinkRows = (\\d+)"},
@@ -185,36 +182,34 @@ constexpr Claim kClaims[] = {
     {kManual, "`opt` is \\d+,\\d+,([\\d.]+);", "runtime/speculation/policy/tree_policy.cc", "threshold = ([\\d.]+)f"},
     {kManual, "`auto` takes up to (\\d+) nodes on a GPU", "runtime/speculation/tree.h", "kMaxTreeNodes = (\\d+)"},
     {kManual, "nodes on a GPU and (\\d+) on a CPU", "runtime/draft/open/open_draft.cc", "kMaxTreeNodes : (\\d+)"},
-    {kManual, "`auto` is fixed there: \\d+ nodes on a GPU, (\\d+) on the CPU", "runtime/engine/drafting.cc",
+    {kManual, "\\d+ nodes on a GPU and (\\d+) on the CPU", "runtime/engine/drafting.cc",
      "kCpu\\) return \\{\\.nodes = (\\d+)"},
-    {kManual, "`auto` is fixed there: (\\d+) nodes on a GPU", "kernels/product/op.h", "kProductRowPadding = (\\d+)"},
+    {kManual, "(\\d+) nodes on a GPU and \\d+ on the CPU", "kernels/product/op.h", "kProductRowPadding = (\\d+)"},
     {kManual, "attends to the first (\\d+) tokens and", "runtime/draft/cache.h", "kDraftSinkRows = (\\d+)"},
     {kManual, "LongSpec layers have a window of (\\d+)", "runtime/draft/longspec/checkpoint.h", "window = (\\d+)"},
     {kManual, "small models one of at most ([\\d,]+)", "runtime/draft/window.cc", "kUsualWindow = (\\d+)"},
     {kManual, "recent (\\d+) tokens \\(`--draft-window`\\)", "runtime/draft/window.cc", "kWindowBesideChunks = (\\d+)"},
-    {kManual, "By default there are (\\d+) chunks", "runtime/draft/eagle3/model.cc", "kUsualChunks = (\\d+)"},
+    {kManual, "The defaults are (\\d+) chunks", "runtime/draft/eagle3/model.cc", "kUsualChunks = (\\d+)"},
     {kManual, "for a head and (\\d+) for a small model", "runtime/draft/small_lm/model.cc", "kUsualChunks = (\\d+)"},
-    {kManual, "By default there are \\d+ chunks of (\\d+) tokens", "runtime/draft/window.h", "rows = (\\d+)"},
-    {kManual, "`CHUNKS` is 1 to ([\\d,]+)", "kernels/blocks/op.h", "kMaxKeptBlocks = (\\d+)"},
-    {kManual, "`ROWS` (\\d+) to (\\d+), `EVERY` 1 to ([\\d,]+)", "cli/flags/flag_groups.cc",
+    {kManual, "The defaults are \\d+ chunks of (\\d+) tokens", "runtime/draft/window.h", "rows = (\\d+)"},
+    {kManual, "`CHUNKS` \\(1 to ([\\d,]+)\\)", "kernels/blocks/op.h", "kMaxKeptBlocks = (\\d+)"},
+    {kManual, "`ROWS` \\((\\d+) to (\\d+)\\)[^|]*`EVERY` \\(1 to ([\\d,]+)\\)", "cli/flags/flag_groups.cc",
      "shape\\.rows, (\\d+), (\\d+)\\),\\s+int_value\\(&shape\\.every, 1, (\\d+)"},
     // memory
-    {kManual, "(\\d+) slots of (\\d+ MiB) \\((\\d+) where", "cache/memory_plan.cc",
+    {kManual, "(\\d+) slots of (\\d+ MiB) \\(of (\\d+) with", "cache/memory_plan.cc",
      "kDefaultRingSlots = (\\d+)[\\s\\S]*?kDefaultSlotBytes = (\\d+ \\* kMiB)[\\s\\S]*?kRemainderSlotBytes = (\\d+)"},
     {kDesign, "(\\d+) slots of (\\d+ MiB), (\\d+) with", "cache/memory_plan.cc",
      "kDefaultRingSlots = (\\d+)[\\s\\S]*?kDefaultSlotBytes = (\\d+ \\* kMiB)[\\s\\S]*?kRemainderSlotBytes = (\\d+)"},
-    {kManual, "a pinned ring of (\\d+) slots", "cache/memory_plan.cc", "kDefaultDiskSlots = (\\d+)"},
+    {kManual, "ring of (\\d+) slots of up to", "cache/memory_plan.cc", "kDefaultDiskSlots = (\\d+)"},
     {kDesign, "a pinned ring of (\\d+) slots", "cache/memory_plan.cc", "kDefaultDiskSlots = (\\d+)"},
-    {kManual, "the last (\\d+) rows and at most", "cache/memory_plan.h", "kTailRingRows = (\\d+)"},
+    {kManual, "(\\d+) rows and at most one segment", "cache/memory_plan.h", "kTailRingRows = (\\d+)"},
     {kDesign, "a ring of (\\d+) rows a layer", "cache/memory_plan.h", "kTailRingRows = (\\d+)"},
-    {kManual, "one segment of (\\d+) or ([\\d,]+) rows", "cache/layout.h",
-     "kSmallSegmentRows = (\\d+)[\\s\\S]*?kLargeSegmentRows = (\\d+)"},
+    {kManual, "at most one segment of ([\\d,]+) rows", "cache/layout.h", "kLargeSegmentRows = (\\d+)"},
     {kDesign, "(\\d+) rows each up to row [\\d,]+, ([\\d,]+) rows each beyond", "cache/layout.h",
      "kSmallSegmentRows = (\\d+)[\\s\\S]*?kLargeSegmentRows = (\\d+)"},
     {kDesign, "rows each up to row ([\\d,]+)", "cache/layout.h", "kLargeSegmentsFrom = (\\d+)"},
-    {kManual, "up to (\\d+ MiB) while rows are read", "runtime/prefix/loader.cc", "kRingBytes = (\\d+ \\* kMiB)"},
+    {kManual, "slots of up to \\d+ MiB; up to (\\d+ MiB)", "runtime/prefix/loader.cc", "kRingBytes = (\\d+ \\* kMiB)"},
     {kManual, "by (\\d+) threads where the system", "offload/disk/file_queue_threads.cc", "kMaxThreads = (\\d+)"},
-    {kManual, "Up to (\\d+) reads are in flight", "offload/spill/spill_file_options.h", "kReadDepth = (\\d+)"},
     {kManual, "A prompt of fewer than (\\d+) tokens is not saved", "runtime/prefix/run.h", "kMinSavedRows = (\\d+)"},
     {kTour, "loader threads \\(up to (\\d+)\\)", "runtime/prefix/loader.cc", "kThreads = (\\d+)"},
     {kDesign, "they run in groups of ([\\d,]+) rows at absolute", "runtime/session/options.h",
@@ -224,18 +219,19 @@ constexpr Claim kClaims[] = {
     {kDesign, "`--vram` is the free device memory less (\\d+ MiB)", "offload/device/cuda/device.cc",
      "kLeftToOthers = (\\d+ \\* kMiB)"},
     // text, requests, trace
-    {kManual, "A document may have (\\d+ MiB) at most", "runtime/text/document.h",
+    {kManual, "A document may have (\\d+ MiB)", "runtime/text/document.h",
      "kMaxDocumentBytes = (uint64_t\\{256\\} << \\d+)"},
     {kManual, "takes more than (\\d+ million) steps", "runtime/text/jinja/runtime.h", "steps = ([\\d']+)"},
     {kManual, "steps or prints more than (\\d+ MiB)", "runtime/text/jinja/runtime.h",
      "output_bytes = (uint64_t\\{1\\} << \\d+)"},
-    {kManual, "and at least (\\d+ KiB), the rows", "runtime/commands/shared_rows.cc", "kMinSharedBytes = (\\d+)"},
+    {kManual, "a quarter of its text and (\\d+ KiB)", "runtime/commands/shared_rows.cc", "kMinSharedBytes = (\\d+)"},
     {kManual, "`top_logprobs` \\(0 to (\\d+)\\)", "runtime/session/log_probs.h", "kMaxTopTokens = (\\d+)"},
-    {kManual, "takes `logprobs` \\(0 to (\\d+)\\)", "runtime/requests/request.cc", "kMaxCompletionLogProbs = (\\d+)"},
+    {kManual, "a completion `logprobs` \\(0 to (\\d+)\\)", "runtime/requests/request.cc",
+     "kMaxCompletionLogProbs = (\\d+)"},
     {kManual, "if that had ([\\d,]+) tokens or more", "runtime/server/worker.cc", "kLongPrompt = (\\d+)"},
-    {kManual, "on a CPU (\\d+): a request", "runtime/server/worker.cc", "kMinKept = (\\d+)"},
+    {kManual, "\\((\\d+) on a CPU\\): a request", "runtime/server/worker.cc", "kMinKept = (\\d+)"},
     {kManual, "the first (\\d+) decode steps", "offload/device/trace.h", "kTracedSteps = (\\d+)"},
-    {kManual, "and ([\\d,]+) slices", "offload/device/trace.h", "kMaxSlices = (\\d+)"},
+    {kManual, "at most ([\\d,]+) slices", "offload/device/trace.h", "kMaxSlices = (\\d+)"},
 };
 
 Words groups_of(const std::string& text, const char* pattern) {
@@ -280,10 +276,10 @@ TEST(ManualNumbers, ProseHasWhatFollowsFromThem) {
   const auto says = [](const std::string& page, const std::string& text) {
     EXPECT_NE(page.find(text), page.npos) << text;
   };
-  says(manual, str("K and V of the budget and ", shape.rows() - shape.retrieved_rows(), " rows more"));
+  says(manual, str("K and V of the budget and ", shape.rows() - shape.retrieved_rows(), " rows"));
   says(manual, str("the last ", kTailWindow, " to ", kTailWindow + kPrefixTile - 1, " tokens, which are always exact"));
   says(manual, str("The last ", kTailWindow, " to ", kTailWindow + kPrefixTile - 1, " rows before a token"));
-  says(manual, str("It must be at least ", kTailWindow + kPrefixTile, " tokens"));
+  says(manual, str("another window has at least ", kTailWindow + kPrefixTile, " tokens"));
   says(design, str("`--partial-budget`, a multiple of ", kPrefixTile, " rows up to "));
 }
 
