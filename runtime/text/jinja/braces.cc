@@ -13,7 +13,7 @@ namespace headrace::jinja {
 
 namespace {
 
-constexpr int64_t kMaxWidth = 1000;
+constexpr int64_t kMaxField = 1000;
 
 struct Spec {
   std::string fill = " ";
@@ -25,7 +25,7 @@ struct Spec {
 int64_t number_at(std::string_view text, size_t* at) {
   int64_t out = -1;
   for (; *at < text.size() && text[*at] >= '0' && text[*at] <= '9'; ++*at)
-    out = std::min(std::max<int64_t>(out, 0) * 10 + (text[*at] - '0'), kMaxWidth + 1);
+    out = std::min(std::max<int64_t>(out, 0) * 10 + (text[*at] - '0'), kMaxField + 1);
   return out;
 }
 
@@ -61,7 +61,7 @@ Spec parse_spec(const Runtime& runtime, std::string_view text) {
   }
   spec.kind = take("sdfxXobeEgG%");
   if (at != text.size()) runtime.fail(str("format: the spec '", text, "' is not supported"));
-  if (spec.width > kMaxWidth || spec.precision > kMaxWidth) runtime.fail(str("a format is wider than ", kMaxWidth));
+  if (spec.width > kMaxField || spec.precision > kMaxField) runtime.fail(str("a format is wider than ", kMaxField));
   return spec;
 }
 
@@ -101,7 +101,7 @@ std::string whole_digits(const Runtime& runtime, const Spec& spec, uint64_t valu
 
 std::string real_digits(const Runtime& runtime, const Spec& spec, double value) {
   if (spec.kind == '\0' && spec.precision < 0) return printed_real(value);
-  char out[2 * kMaxWidth];
+  char out[2 * kMaxField];
   const char kind = spec.kind == '%' ? 'f' : spec.kind == '\0' ? 'g' : spec.kind;
   if (spec.kind == '\0') runtime.fail("format: a precision needs a type, such as f");
   const char format[] = {'%', '.', '*', kind, '\0'};
