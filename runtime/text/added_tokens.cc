@@ -10,7 +10,7 @@ namespace headrace {
 
 namespace {
 
-// \w: letters, marks, decimal digits, letter numbers, connectors, joiners.
+// \w: letters, marks, decimal digits, letter numbers, connectors, joiners, and letters in circles and squares.
 bool is_word(char32_t c) {
   switch (utf8proc_category(static_cast<int32_t>(c))) {
     case UTF8PROC_CATEGORY_LU:
@@ -26,7 +26,8 @@ bool is_word(char32_t c) {
     case UTF8PROC_CATEGORY_PC:
       return true;
     default:
-      return c == 0x200C || c == 0x200D;
+      return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+             (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
   }
 }
 
@@ -96,15 +97,17 @@ std::vector<AddedTokens::Piece> AddedTokens::split(const MarkedText& marked) con
       continue;
     }
     size_t begin = at;
-    at = end;
+    at = end;  // also where rstrip takes more: a token in that white space is found, as by the reference
     if (token->single_word && !stands_alone(text, begin, end)) continue;
-    if (token->lstrip)
+    if (token->lstrip) {
+      begin = std::max(begin, done);
       while (begin > done && is_white_space(character_at(text, before(text, begin)))) begin = before(text, begin);
+    }
     if (token->rstrip)
       while (end < text.size() && is_white_space(character_at(text, end))) end += utf8_length(text[end]);
     if (done < begin) pieces.push_back({done, begin, -1});
-    pieces.push_back({begin, end, token->id});
-    at = done = end;
+    if (begin < end) pieces.push_back({begin, end, token->id});
+    done = end;
   }
   if (done < text.size()) pieces.push_back({done, text.size(), -1});
   return pieces;

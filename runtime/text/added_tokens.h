@@ -34,7 +34,7 @@ class AddedTokens {
     size_t begin, end;
     int32_t id;  // -1: text between tokens
   };
-  // Splits the text into non-empty pieces.
+  // Splits the text into non-empty pieces. They overlap where a token takes white space in which another one is.
   std::vector<Piece> split(const MarkedText& text) const;
   bool empty() const { return tokens_.empty(); }
 

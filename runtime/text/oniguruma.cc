@@ -1,8 +1,7 @@
 #include "runtime/text/oniguruma.h"
 
-#include <utf8proc.h>
-
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cache/base.h"
@@ -66,7 +65,7 @@ class Translator {
 void Translator::read_one() {
   const char next = reader_.text[reader_.at];
   if (read_quantifier()) return;
-  if (next != '(' && next != ')' && (next == '|' || next == '[' || next == '\\' || next == '.')) before_ = 0;
+  if (next == '|' || next == '[' || next == '.') before_ = 0;
   if (reader_.take("\\")) return read_escape();
   if (reader_.take("(")) return read_group();
   if (reader_.take("[")) return atom(oniguruma::read_class(&reader_, caseless()));
@@ -88,10 +87,7 @@ void Translator::literal(char32_t c) {
     const char32_t first = lower(before_), second = lower(c);
     const bool folds = (first == 's' && (second == 's' || second == 't')) ||
                        (first == 'f' && (second == 'f' || second == 'i' || second == 'l'));
-    const auto category = utf8proc_category(static_cast<int32_t>(c));
-    const bool letter = c > 0x7F && category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_ME &&
-                        category != UTF8PROC_CATEGORY_LO;
-    if (folds || letter) reader_.fail("letters under (?i) that fold to others in number");
+    if (folds || oniguruma::folds_oddly(c)) reader_.fail("letters under (?i) that fold to others in number");
     before_ = c;
   }
   atom(oniguruma::escaped(c));
@@ -106,16 +102,17 @@ void Translator::read_escape() {
   if (reader_.take("B")) return place("(?:(?<=" + word + ")(?=" + word + ")|(?<!" + word + ")(?!" + word + "))");
   if (reader_.take("R")) return atom("\\R");
   if (reader_.take("O")) return atom("(?s:.)");
-  if (reader_.take("N") && !reader_.next_is("{")) return atom("[^\\n]");
+  if (reader_.take("N")) return atom("[^\\n]");
   Set set;
   bool cased = false;
   char32_t character = 0;
-  if (oniguruma::take_set_escape(&reader_, &set, &cased)) {
-    if (cased && caseless()) reader_.fail("a property of upper or lower case under (?i)");
+  if (oniguruma::take_set_escape(&reader_, false, &set, &cased)) {
+    if (cased && caseless()) reader_.fail("a set of one case of a letter under (?i)");
+    before_ = 0;
     return atom(oniguruma::class_of(set));
   }
   if (oniguruma::take_character_escape(&reader_, false, &character)) return literal(character);
-  reader_.fail(str("the escape \\", reader_.text.substr(reader_.at, 1)));
+  reader_.fail(str("the escape \\", reader_.shown()));
 }
 
 void Translator::open_group(const char* how) {
@@ -166,7 +163,7 @@ void Translator::read_options() {
     } else if (reader_.take("m")) {
       dotall_now = on;
     } else {
-      reader_.fail(str("the group (?", reader_.text.substr(reader_.at, 1)));
+      reader_.fail(str("the group (?", reader_.shown()));
     }
   }
   const bool alone = reader_.take(")");

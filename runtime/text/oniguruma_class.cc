@@ -1,5 +1,7 @@
 #include "runtime/text/oniguruma_class.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -12,117 +14,11 @@ namespace {
 
 constexpr const char* kHex = "0-9A-Fa-f";
 
-struct Property {
-  std::string_view name;  // in lower case, without spaces, "-" and "_"
-  const char* members;
-};
-
-// General categories by their long names, POSIX names, and properties. Two letters name a category, too.
-constexpr Property kProperties[] = {
-    {"alnum", "\\p{Alphabetic}\\p{Nd}"},
-    {"alpha", "\\p{Alphabetic}"},
-    {"alphabetic", "\\p{Alphabetic}"},
-    {"ascii", "\\x{0}-\\x{7f}"},
-    {"blank", "\\t\\p{Zs}"},
-    {"casedletter", "\\p{Lu}\\p{Ll}\\p{Lt}"},
-    {"closepunctuation", "\\p{Pe}"},
-    {"cntrl", "\\p{Cc}"},
-    {"connectorpunctuation", "\\p{Pc}"},
-    {"control", "\\p{Cc}"},
-    {"currencysymbol", "\\p{Sc}"},
-    {"dashpunctuation", "\\p{Pd}"},
-    {"decimalnumber", "\\p{Nd}"},
-    {"digit", "\\p{Nd}"},
-    {"emoji", "\\p{Emoji}"},
-    {"emojipresentation", "\\p{Emoji_Presentation}"},
-    {"enclosingmark", "\\p{Me}"},
-    {"extendedpictographic", "\\p{Extended_Pictographic}"},
-    {"finalpunctuation", "\\p{Pf}"},
-    {"format", "\\p{Cf}"},
-    {"initialpunctuation", "\\p{Pi}"},
-    {"lc", "\\p{Lu}\\p{Ll}\\p{Lt}"},
-    {"letter", "\\p{L}"},
-    {"letternumber", "\\p{Nl}"},
-    {"lineseparator", "\\p{Zl}"},
-    {"lower", "\\p{Lowercase}"},
-    {"lowercase", "\\p{Lowercase}"},
-    {"lowercaseletter", "\\p{Ll}"},
-    {"mark", "\\p{M}"},
-    {"mathsymbol", "\\p{Sm}"},
-    {"modifierletter", "\\p{Lm}"},
-    {"modifiersymbol", "\\p{Sk}"},
-    {"nonspacingmark", "\\p{Mn}"},
-    {"number", "\\p{N}"},
-    {"openpunctuation", "\\p{Ps}"},
-    {"other", "\\p{C}"},
-    {"otherletter", "\\p{Lo}"},
-    {"othernumber", "\\p{No}"},
-    {"otherpunctuation", "\\p{Po}"},
-    {"othersymbol", "\\p{So}"},
-    {"paragraphseparator", "\\p{Zp}"},
-    {"privateuse", "\\p{Co}"},
-    {"punct", "\\p{P}"},
-    {"punctuation", "\\p{P}"},
-    {"separator", "\\p{Z}"},
-    {"space", "\\p{White_Space}"},
-    {"spaceseparator", "\\p{Zs}"},
-    {"spacingmark", "\\p{Mc}"},
-    {"symbol", "\\p{S}"},
-    {"titlecaseletter", "\\p{Lt}"},
-    {"unassigned", "\\p{Cn}"},
-    {"upper", "\\p{Uppercase}"},
-    {"uppercase", "\\p{Uppercase}"},
-    {"uppercaseletter", "\\p{Lu}"},
-    {"whitespace", "\\p{White_Space}"},
-    {"word", "\\p{L}\\p{M}\\p{N}\\p{Pc}"},
-    {"xdigit", "0-9A-Fa-f"},
-};
-constexpr std::string_view kCategories[] = {"c",  "cc", "cf", "cn", "co", "l",  "ll", "lm", "lo", "lt", "lu", "m",
-                                            "mc", "me", "mn", "n",  "nd", "nl", "no", "p",  "pc", "pd", "pe", "pf",
-                                            "pi", "po", "ps", "s",  "sc", "sk", "sm", "so", "z",  "zl", "zp", "zs"};
-// Scripts by their Script property; PCRE2's plain names mean Script_Extensions.
-constexpr std::string_view kScripts[] = {
-    "arabic",   "armenian", "bengali",  "bopomofo", "cherokee", "common",    "cyrillic",  "devanagari", "ethiopic",
-    "georgian", "greek",    "gujarati", "gurmukhi", "han",      "hangul",    "hebrew",    "hiragana",   "inherited",
-    "kannada",  "katakana", "khmer",    "lao",      "latin",    "malayalam", "mongolian", "myanmar",    "oriya",
-    "sinhala",  "syriac",   "tamil",    "telugu",   "thaana",   "thai",      "tibetan",   "yi"};
-
 std::string plain(std::string_view name) {
   std::string out;
   for (const char c : name)
     if (c != ' ' && c != '-' && c != '_') out.push_back(c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c);
   return out;
-}
-
-bool is_cased(std::string_view name) {
-  constexpr std::string_view kCased[] = {"lc",
-                                         "ll",
-                                         "lt",
-                                         "lu",
-                                         "casedletter",
-                                         "lower",
-                                         "lowercase",
-                                         "upper",
-                                         "uppercase",
-                                         "lowercaseletter",
-                                         "titlecaseletter",
-                                         "uppercaseletter"};
-  return std::find(std::begin(kCased), std::end(kCased), name) != std::end(kCased);
-}
-
-template <typename List>
-bool listed(const List& list, std::string_view name) {
-  return std::find(std::begin(list), std::end(list), name) != std::end(list);
-}
-
-std::string members_of(const std::string& name) {
-  for (const Property& property : kProperties)
-    if (property.name == name) return property.members;
-  std::string shown = name;
-  shown[0] = static_cast<char>(shown[0] - 32);
-  if (listed(kCategories, name)) return "\\p{" + shown + "}";
-  if (listed(kScripts, name)) return "\\p{sc:" + shown + "}";
-  return "";
 }
 
 int hex_digit(char c) {
@@ -156,9 +52,9 @@ void take_property(Reader* reader, Set* set, bool* cased) {
     reader->fail("\\p without braces");
   }
   const std::string key = plain(name);
-  if (!key.empty()) set->members = members_of(key);
+  if (!key.empty()) set->members = property_members(key);
   if (set->members.empty()) reader->fail(str("the property \\p{", name, "}"));
-  *cased = is_cased(key);
+  *cased = is_cased_property(key);
 }
 
 // A set of characters as one expression, and the parts that a class cannot hold.
@@ -205,6 +101,7 @@ class ClassReader {
  private:
   void read_item();
   bool take_posix();
+  void add_set(const Set& set, bool cased);
   void add_character(char32_t character);
   void end_operand() {
     if (current_.empty()) reader_.fail("an empty part of a class");
@@ -241,15 +138,24 @@ bool ClassReader::take_posix() {
   const bool punct = name == "punct";  // with the symbols of ASCII and others, which \p{Punct} lacks
   const std::string members = punct                                ? "\\p{P}\\p{S}"
                               : name == "graph" || name == "print" ? ""
-                                                                   : members_of(std::string(name));
-  if (members.empty() || (caseless_ && is_cased(name))) reader_.fail(str("the class [:", name, ":] here"));
+                                                                   : property_members(std::string(name));
+  if (members.empty() || (caseless_ && is_cased_property(name))) reader_.fail(str("the class [:", name, ":] here"));
   reader_.at = end + 2;
-  current_.add({members, negated});
-  check_dash_after_set();
+  add_set({members, negated}, false);
   return true;
 }
 
+// Under (?i) a class holds what it would hold and every other case of it.
+void ClassReader::add_set(const Set& set, bool cased) {
+  const bool letters = set.members == "\\p{L}";
+  if (caseless_ && (cased || (letters && set.negated))) reader_.fail("a set of one case of a letter under (?i)");
+  current_.add(set);
+  if (caseless_ && letters) current_.members += "\\x{345}";
+  check_dash_after_set();
+}
+
 void ClassReader::add_character(char32_t character) {
+  if (caseless_ && folds_oddly(character)) reader_.fail("a letter beyond ASCII in a class under (?i)");
   if (!reader_.next_is("-") || reader_.next_is("-]")) {
     current_.members += escaped(character);
     return;
@@ -262,14 +168,19 @@ void ClassReader::add_character(char32_t character) {
   } else {
     last = reader_.character();
   }
+  if (caseless_ && last > 0x7F) reader_.fail("a range beyond ASCII in a class under (?i)");
   if (last < character) reader_.fail("a range whose end is before its beginning");
   current_.members += escaped(character) + "-" + escaped(last);
 }
 
 void ClassReader::read_item() {
-  if (reader_.take("&&")) return end_operand();
+  if (reader_.take("&&")) {
+    if (caseless_) reader_.fail("&& in a class under (?i)");
+    return end_operand();
+  }
   if (take_posix()) return;
   if (reader_.take("[")) {
+    if (caseless_ && reader_.next_is("^")) reader_.fail("[^ in a class under (?i)");
     current_.parts.push_back(ClassReader(&reader_, caseless_).read());
     return check_dash_after_set();
   }
@@ -281,10 +192,8 @@ void ClassReader::read_item() {
   Set set;
   bool cased = false;
   char32_t character = 0;
-  if (take_set_escape(&reader_, &set, &cased)) {
-    if (cased && caseless_) reader_.fail("a property of upper or lower case under (?i)");
-    current_.add(set);
-    check_dash_after_set();
+  if (take_set_escape(&reader_, true, &set, &cased)) {
+    add_set(set, cased);
   } else if (take_character_escape(&reader_, true, &character)) {
     add_character(character);
   }
@@ -292,13 +201,19 @@ void ClassReader::read_item() {
 
 }  // namespace
 
-const char* const kWordMembers = "\\p{L}\\p{M}\\p{N}\\p{Pc}";
+bool folds_oddly(char32_t character) {
+  const auto category = utf8proc_category(static_cast<int32_t>(character));
+  return character > 0x7F && category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_ME &&
+         category != UTF8PROC_CATEGORY_LO;
+}
 
 char32_t Reader::character() {
   const Utf8Unit unit = next_utf8(text.substr(at));
   at += unit.length;
   return unit.code_point;
 }
+
+std::string_view Reader::shown() const { return text.substr(at, done() ? 0 : utf8_length(text[at])); }
 
 void Reader::fail(const std::string& what) const {
   refuse(what);
@@ -315,14 +230,14 @@ std::string escaped(char32_t character) {
 
 std::string class_of(const Set& set) { return (set.negated ? "[^" : "[") + set.members + "]"; }
 
-bool take_set_escape(Reader* reader, Set* set, bool* cased) {
+bool take_set_escape(Reader* reader, bool in_class, Set* set, bool* cased) {
   *cased = false;
   if (reader->done()) reader->fail("a backslash at the end");
   const char kind = reader->text[reader->at];
   const char lower = static_cast<char>(kind | 0x20);
   const char* const members = lower == 'd'   ? "\\p{Nd}"
                               : lower == 's' ? "\\p{White_Space}"
-                              : lower == 'w' ? kWordMembers
+                              : lower == 'w' ? in_class ? kWordInClass : kWordMembers
                               : lower == 'h' ? kHex
                                              : nullptr;
   if (members == nullptr && lower != 'p') return false;
@@ -332,6 +247,7 @@ bool take_set_escape(Reader* reader, Set* set, bool* cased) {
     set->members = members;
   } else {
     take_property(reader, set, cased);
+    if (!in_class && set->members == kWordInClass) set->members = kWordMembers;
   }
   return true;
 }

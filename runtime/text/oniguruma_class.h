@@ -22,9 +22,16 @@ struct Reader {
     at += part.size();
     return true;
   }
-  char32_t character();  // the next one
+  char32_t character();            // takes the next one
+  std::string_view shown() const;  // the next one, for an error
   [[noreturn]] void fail(const std::string& what) const;
 };
+
+// \p{…} and [:…:]: the inside of a PCRE2 class by the name in lower case, without spaces, "-" and "_". Empty: not
+// known.
+std::string property_members(const std::string& name);
+// Whether the other case of one of its characters is no member.
+bool is_cased_property(std::string_view name);
 
 // "\x{41}": one character, in a class or outside.
 std::string escaped(char32_t character);
@@ -37,13 +44,18 @@ struct Set {
 // PCRE2's class for it.
 std::string class_of(const Set& set);
 
-extern const char* const kWordMembers;  // what \w matches
+// What \w matches, and what \b looks at: that of a class, and some numbers of Latin-1.
+inline constexpr const char* kWordInClass = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+inline constexpr const char* kWordMembers = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
+
+// Whether the folding of case relates the character to another number of characters ("ß" and "ss"), or may do so.
+bool folds_oddly(char32_t character);
 
 // After the backslash. An escape for one character gives true and the character; else the reader stays.
 bool take_character_escape(Reader* reader, bool in_class, char32_t* character);
-// \d \D \s \S \w \W \h \H \p{…} \P{…}, after the backslash; false: none of these. `cased`: a property of upper- or
-// lower-case letters.
-bool take_set_escape(Reader* reader, Set* set, bool* cased);
+// \d \D \s \S \w \W \h \H \p{…} \P{…}, after the backslash; false: none of these. `cased`: it has a character, but
+// not the same one in the other case.
+bool take_set_escape(Reader* reader, bool in_class, Set* set, bool* cased);
 
 // A class, after its '['. Returns an expression that matches one character.
 std::string read_class(Reader* reader, bool caseless);

@@ -19,7 +19,9 @@ constexpr uint32_t kMatchLimit = 20000000;  // about a second of backtracking
 constexpr size_t kJitStack = size_t{8} << 20;
 
 std::string shortened(std::string_view pattern) {
-  return pattern.size() <= 120 ? std::string(pattern) : std::string(pattern.substr(0, 120)) + "…";
+  size_t end = std::min<size_t>(pattern.size(), 120);
+  while (end < pattern.size() && (static_cast<uint8_t>(pattern[end]) & 0xC0) == 0x80) --end;
+  return std::string(pattern.substr(0, end)) + (end < pattern.size() ? "…" : "");
 }
 
 std::string error_text(int code) {

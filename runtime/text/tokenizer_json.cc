@@ -5,6 +5,7 @@
 
 #include "cache/base.h"
 #include "runtime/base/json_file.h"
+#include "runtime/base/utf8.h"
 #include "runtime/text/json_fields.h"
 #include "runtime/text/tokenizer_impl.h"
 
@@ -79,6 +80,7 @@ class JsonLoader {
   JsonField root_;
   TokenizerParts parts_;
   std::unordered_map<std::string, int32_t> ids_;
+  std::vector<int32_t> no_words_;  // added tokens that the model never makes from text: special, or not its own
   std::vector<NormalizerStep> normalizer_;
 };
 
@@ -132,6 +134,9 @@ void JsonLoader::read_added_tokens() {
     const auto known = ids_.find(token.content);
     if (known != ids_.end() && known->second != token.id)
       field.refuse(str("gives '", token.content, "' the id ", token.id, ", but it has ", known->second));
+    const MarkedText text{token.content, std::string(token.content.size(), 0)};
+    if (token.normalized && parts_.normalizer.apply(text).text.empty()) field.refuse("is normalized to nothing");
+    if (known == ids_.end() || token.special) no_words_.push_back(token.id);
     place(token.id, token.content, field);
     parts_.added.push_back(std::move(token));
   }
@@ -170,7 +175,7 @@ void JsonLoader::read_model(const JsonField& model) {
     bpe.unk = unk->second;
   }
   std::vector<bool> excluded(parts_.names.size());
-  for (const AddedToken& token : parts_.added) excluded[static_cast<size_t>(token.id)] = token.special;
+  for (const int32_t id : no_words_) excluded[static_cast<size_t>(id)] = true;
   define_words(excluded, &parts_);
   read_merges(model.at("merges"));
 }
@@ -185,8 +190,11 @@ void JsonLoader::read_normalizer() {
     } else if (type == "Replace") {
       const JsonField pattern = step.at("pattern");
       if (!pattern.has("String")) pattern.refuse("is not a String: only those are supported here");
-      if (pattern.at("String").string().empty()) pattern.at("String").refuse("is empty");
-      normalizer_.push_back({NormalizerStep::kReplace, pattern.at("String").string(), step.at("content").string()});
+      const std::string &text = pattern.at("String").string(), &content = step.at("content").string();
+      if (text.empty()) pattern.at("String").refuse("is empty");
+      if (parts_.prefix_rule == PrefixRule::kFirst && (content.empty() || text.size() > utf8_length(text[0])))
+        unsupported(step.at("type"), "Replace that shortens, beside a Metaspace with prepend_scheme first");
+      normalizer_.push_back({NormalizerStep::kReplace, text, content});
     } else {
       unsupported(step.at("type"), type);
     }

@@ -62,6 +62,10 @@ def main(folder):
                                                                    single_word=True),
               added(2003, "caf\u00e9", special=False, normalized=True)]
     words += ["cafe\u0301", "caf\u00e9", "cafe"]
+    # Overlaps: "\n" is found in the white space that <|b|> takes; a character that is a token only as an added one.
+    overlaps = [*tokens, added(2004, "\n", special=False, normalized=True, rstrip=True),
+                added(2005, "  ", special=False, lstrip=True), added(87, "x", special=False, single_word=True)]
+    case("strips that overlap", gpt2, {"added_tokens": overlaps}, mixed(words + ["\u24d0", "\U0001f131"], 80))
     case("longest, normalized", qwen2, {"added_tokens": longer}, mixed(words, 60))
     case("normalized, prepended", llama2, {"added_tokens": [
         added(0, "<unk>"), added(1, "<s>", normalized=True), added(2, "</s>", normalized=True)]},
@@ -71,6 +75,19 @@ def main(folder):
     for scheme, split in itertools.product(("first", "always", "never"), (True, False)):
         case(f"metaspace {scheme} {split}", llama2, {"normalizer": None, "pre_tokenizer": {
             "type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": split}}, text)
+    spaced = [added(0, "<unk>"), added(1, "<s>", lstrip=True, rstrip=True), added(2, "</s>", rstrip=True),
+              added(2000, "tier", special=False, normalized=True, lstrip=True, rstrip=True),
+              added(2001, "cat", special=False, normalized=True, lstrip=True, single_word=True),
+              added(2002, " a", special=False, normalized=True), added(2003, "\u24d0", special=False, normalized=True)]
+    prepend, replace = {"type": "Prepend", "prepend": "\u2581"}, {"type": "Replace", "pattern": {"String": " "},
+                                                                  "content": "\u2581"}
+    strips = mixed(["a", " ", "  ", "\u2581", "<s>", "tier", "cat", "\n", "\u24d0", ".", "</s>", "s"], 40)
+    for name, steps in (("none", None), ("prepend", prepend), ("replace", replace),
+                        ("both", {"type": "Sequence", "normalizers": [prepend, replace]})):
+        for scheme in ("first", "always", "never", None):
+            metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": True}
+            case(f"prepended {name}, metaspace {scheme}, strips", llama2, {
+                "normalizer": steps, "pre_tokenizer": metaspace if scheme else None, "added_tokens": spaced}, strips)
     odd = mixed(["a", "\u65e5", "\u672c", "\U0001f642", " ", "\n", "\u0301"], 40)
     for fallback, fuse in itertools.product((True, False), (True, False)):
         case(f"unknown {fallback} {fuse}", llama2, {"model/byte_fallback": fallback, "model/fuse_unk": fuse}, odd)
