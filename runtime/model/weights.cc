@@ -48,7 +48,7 @@ bool is_harmless(std::string_view name) {
   return name == "lm_head.weight";  // of a tied head
 }
 
-// Of the decoder that is computed: its layers, its last norm, its head.
+// Of the decoder that is computed: its layers, its embeddings, its last norm, its head.
 bool is_ours(std::string_view name, int64_t layers) {
   for (const std::string_view prefix : {"model.layers.", "blk."}) {
     if (!name.starts_with(prefix)) continue;
@@ -56,7 +56,8 @@ bool is_ours(std::string_view name, int64_t layers) {
     std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
     return layer >= 0 && layer < layers;
   }
-  for (const std::string_view prefix : {"model.norm.", "model.embed_tokens.", "lm_head.", "output.", "output_norm."})
+  for (const std::string_view prefix : {"model.norm", "model.final", "model.embed", "model.per_layer", "lm_head.",
+                                        "final_logits_bias", "output", "token_embd", "position_embd", "per_layer"})
     if (name.starts_with(prefix)) return true;
   return false;
 }

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "runtime/model/convert.h"
+#include "runtime/model/decoder_tensors.h"
 #include "runtime/model/files/dequantize.h"
 #include "runtime/model/files/gguf.h"
 #include "runtime/model/files/gguf_model.h"
@@ -51,8 +53,11 @@ GgufCheckpoint::GgufCheckpoint(const std::string& path) : input_(path) {
   std::vector<TensorInfo> in_file, tensors;
   for (const GgufTensor& tensor : file_.tensors)
     in_file.push_back({hf_tensor_name(tensor.name, config_.family), tensor.shape, tensor.type->name, tensor.bytes});
+  std::unordered_set<std::string> used;
+  for (DecoderTensor& tensor : decoder_tensors(config_)) used.insert(std::move(tensor.name));
   for (TensorPart& part : decoder_parts(config_, in_file, path_)) {
     if (part.tensor.name == "rope_freqs.weight") continue;  // part of the config
+    if (!used.contains(part.tensor.name)) part.tensor.name = file_.tensors[part.stored].name;
     GgufTensor from = file_.tensors[part.stored];
     const auto rows = static_cast<uint64_t>(in_file[part.stored].rows());
     from.begin += from.bytes / rows * static_cast<uint64_t>(part.first_row);

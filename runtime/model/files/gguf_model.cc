@@ -172,6 +172,9 @@ ModelConfig gguf_config(const GgufFile& file, const ByteSource& bytes) {
   config.layers = same_layers(layers, layer);
   for (const char* name : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
     const int32_t id = token_id(fields, name);
+    if (id >= config.vocab)
+      throw_error(ExitCode::kBadInput, file.source,
+                  str("tokenizer.ggml.", name, " is ", id, ", not in the vocabulary of ", config.vocab));
     if (id >= 0 && std::find(config.end_ids.begin(), config.end_ids.end(), id) == config.end_ids.end())
       config.end_ids.push_back(id);
   }

@@ -278,7 +278,7 @@ TEST(HostileGguf, KeysThatAreMissingOrAbsurd) {
       {"tokenizer.ggml.tokens", nullptr, "tokenizer.ggml.tokens"},
       {"tokenizer.ggml.tokens", [](GgufWriter& w) { w.add_u32("tokenizer.ggml.tokens", 8); }, "is 8"},
       {"tokenizer.ggml.eos_token_id", [](GgufWriter& w) { w.add_u32("tokenizer.ggml.eos_token_id", 8); },
-       "end token id 8"},
+       "tokenizer.ggml.eos_token_id is 8"},
       {"tokenizer.chat_template", [](GgufWriter& w) { w.add_u32("tokenizer.chat_template", 42); }, "is 42"},
   };
   for (const KeyRow& row : kRows) {
