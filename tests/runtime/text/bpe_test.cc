@@ -10,14 +10,14 @@
 namespace headrace {
 namespace {
 
-struct Vocabulary {
+struct RandomMerges {
   BpeDefinition definition;
   std::vector<std::string> tokens;
 };
 
 // Byte symbols of a small alphabet, and merges of tokens that are there. Half of the ranks are shared.
-Vocabulary random_vocabulary(std::mt19937* random) {
-  Vocabulary made;
+RandomMerges random_vocabulary(std::mt19937* random) {
+  RandomMerges made;
   made.definition.byte_level = true;
   for (const char c : std::string("abcde")) made.tokens.emplace_back(1, c);
   for (uint32_t i = 0; i < 12; ++i) {
@@ -33,7 +33,7 @@ Vocabulary random_vocabulary(std::mt19937* random) {
   return made;
 }
 
-std::vector<int32_t> by_definition(const Vocabulary& vocabulary, const std::string& word) {
+std::vector<int32_t> by_definition(const RandomMerges& vocabulary, const std::string& word) {
   std::vector<int32_t> ids;
   for (const char c : word) ids.push_back(vocabulary.definition.words.at(std::string(1, c)));
   for (;;) {
@@ -56,7 +56,7 @@ std::vector<int32_t> by_definition(const Vocabulary& vocabulary, const std::stri
 TEST(Bpe, MergesByRankAndPlace) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
-    Vocabulary vocabulary = random_vocabulary(&random);
+    RandomMerges vocabulary = random_vocabulary(&random);
     const Bpe bpe(vocabulary.definition);
     Bpe::Scratch scratch;
     for (int words = 0; words < 10; ++words) {
