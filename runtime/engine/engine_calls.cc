@@ -17,7 +17,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpo
 Engine::~Engine() = default;
 
 std::vector<int32_t> Engine::encode(const ChatMessages& messages) const {
-  if (impl_->chat) return encode_chat(*impl_->tokenizer, *impl_->chat, messages, impl_->options.thinking);
+  const bool thinking = impl_->options.thinking && !messages.no_thinking;
+  if (impl_->chat) return encode_chat(*impl_->tokenizer, *impl_->chat, messages, thinking);
   if (!messages.earlier.empty()) {
     throw_error(ExitCode::kBadInput, "messages", "hold a conversation, and there is no chat template to render it",
                 "Give one by --chat-template or --chat-template-file");

@@ -49,7 +49,7 @@ constexpr auto kNeutral = std::to_array<Neutral>({
     {"verbosity", R"(["medium"])"},
     {"reasoning_effort", R"(["none"])"},
     {"reasoning", R"([{}, {"effort": "none"}])"},
-    // the template's: no flag but --thinking asks for thoughts
+    // the template's: see asks_for_no_thinking()
     {"chat_template_kwargs", R"([{}, {"enable_thinking": false}])"},
     {"enable_thinking", "[false]"},
     {"thinking", R"([{"type": "disabled"}])"},
@@ -138,6 +138,13 @@ void check_fields(const JsonFields& body, const json& object, bool may_stream) {
     for (const json& value : values) only += (only.empty() ? "" : " or ") + value.dump();
     body.refuse(name.c_str(), str("is not supported: only ", only, " is"));
   }
+}
+
+bool asks_for_no_thinking(const JsonFields& body) {
+  constexpr auto kNames = std::to_array<const char*>(
+      {"reasoning_effort", "reasoning", "chat_template_kwargs", "enable_thinking", "thinking"});
+  return std::any_of(kNames.begin(), kNames.end(),
+                     [&body](const char* name) { return body.has(name) && !body.find(name)->empty(); });
 }
 
 void check_message_fields(const JsonFields& body, const json& message) {

@@ -12,7 +12,10 @@ namespace headrace {
 // `may_stream`: the fields of a server's requests are read, too.
 void check_fields(const JsonFields& body, const nlohmann::json& object, bool may_stream);
 
-// The same of the members of a message that are neither its role nor its content.
+// Whether a checked body has one of the fields whose only value is that the model does not think.
+bool asks_for_no_thinking(const JsonFields& body);
+
+// The same as check_fields() of the members of a message that are neither its role nor its content.
 void check_message_fields(const JsonFields& body, const nlohmann::json& message);
 
 }  // namespace headrace

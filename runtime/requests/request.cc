@@ -164,6 +164,7 @@ Request parse_body(const json& object, const std::string& source, RequestKind ki
   if (body.has(wrong)) body.refuse(wrong, "belongs to the other kind of completion");
   if (kind == RequestKind::kChat) {
     request.messages = messages_of(body);
+    request.messages.no_thinking = asks_for_no_thinking(body);
   } else {
     request.prompt = prompt_of(body);
   }

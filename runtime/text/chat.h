@@ -18,6 +18,7 @@ struct ChatMessages {
   std::string system;  // empty: the template's default
   std::string user;
   std::vector<ChatTurn> earlier{};  // before `user`, oldest first
+  bool no_thinking = false;         // they ask for none, whatever --thinking says
 };
 
 // The Jinja source of a built-in template: "chatml", "llama2", "llama3", "mistral" or "qwen3". Throws Error(kUsage)

@@ -173,6 +173,21 @@ TEST_F(BatchProgram, NothingRunsIfTheFilesAreWrong) {
   EXPECT_EQ(batch(in, "o.jsonl", {"--shard", "2/2"}).exit_code, 2);
 }
 
+// What a request asks for counts more than the flag.
+TEST_F(BatchProgram, ARequestMayAskForNoThinking) {
+  const std::string thinks = folder_->write("thinks.jinja", "{% if enable_thinking %}thinks{% else %}no{% endif %}");
+  std::vector<json> lines = {chat("as_the_flag", "x"), chat("none", "x"), chat("kwargs", "x"), chat("empty", "x")};
+  lines[1]["body"]["reasoning_effort"] = "none";
+  lines[2]["body"]["chat_template_kwargs"] = {{"enable_thinking", false}};
+  lines[3]["body"]["chat_template_kwargs"] = json::object();
+  const std::string in = requests(lines);
+  ASSERT_EQ(batch(in, "thinks.jsonl", {"--chat-template-file", thinks, "--thinking"}).exit_code, 0);
+  for (const auto& [id, line] : answers("thinks.jsonl")) {
+    const bool flag = id == "as_the_flag" || id == "empty";
+    EXPECT_EQ(line["response"]["body"]["usage"]["prompt_tokens"], flag ? 6 : 2) << id;
+  }
+}
+
 // Nothing is read from stdout, so a run answers all requests.
 TEST_F(BatchProgram, ADashIsStandardOutput) {
   const std::string in = requests({completion("a", "x"), completion("b", "y")});
