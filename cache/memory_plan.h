@@ -62,7 +62,7 @@ struct PlanLine {
 struct MemoryPlan {
   int64_t segments = 0;  // of one layer
   // [0, resident_segments) of each layer stay on the device. In layers [0, host_layers) the other segments are in host
-  // memory and on disk, by `places`; in the remaining layers they are on the device.
+  // memory and on disk, by `placement`; in the remaining layers they are on the device.
   int64_t resident_segments = 0, host_layers = 0;
   SegmentPlacement placement;
   int ring_slots = 0;  // 0: nothing is streamed

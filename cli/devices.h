@@ -14,7 +14,7 @@ namespace headrace {
 // One line per device: its --device value, its description, and why it cannot be used.
 std::string format_devices(const std::vector<DeviceListing>& devices);
 
-// An engine a device of --devices, or the one of --device if there are none. Prints notes about them.
+// Opens one engine for each of --devices, or for --device if --devices is empty. Prints notes about them.
 std::deque<Engine> open_engines(const EngineOptions& options, const std::vector<DeviceOptions>& devices,
                                 Console* console);
 // "cuda:0 is lost with report.txt: REASON; the other devices continue", for a warning.

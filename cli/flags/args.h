@@ -45,7 +45,7 @@ struct SummarizeArgs {
 
 struct BatchArgs {
   EngineOptions engine;
-  GenerateOptions generate;  // of what a request leaves out
+  GenerateOptions generate;  // defaults: options that a request does not set
   OutputArgs output;
   std::vector<DeviceOptions> devices;  // --devices; empty: engine.device
   std::string requests, results;       // -i, -o
@@ -59,7 +59,7 @@ struct BatchMergeArgs {
 
 struct ServeArgs {
   EngineOptions engine;
-  GenerateOptions generate;  // of what a request leaves out
+  GenerateOptions generate;  // defaults: options that a request does not set
   OutputArgs output;
   ServerOptions server;
 };

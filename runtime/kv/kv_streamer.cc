@@ -13,7 +13,7 @@ KvStreamer::KvStreamer(Device& device, KvBacking& backing, int slots, uint64_t s
 
 KvStreamer::~KvStreamer() {
   if (!from_disk()) return;
-  quiet();
+  stop_reads();
   {
     const MutexLock lock(mutex_);
     quit_ = true;
@@ -37,7 +37,7 @@ void KvStreamer::begin_step(int64_t sealed_segments) {
 }
 
 void KvStreamer::stop() {
-  if (from_disk()) quiet();
+  if (from_disk()) stop_reads();
   ring_.reset(*in_);
   sealed_segments_ = -1;
 }
@@ -95,7 +95,7 @@ void KvStreamer::begin_disk() {
   wake_.notify_one();
 }
 
-void KvStreamer::quiet() noexcept {
+void KvStreamer::stop_reads() noexcept {
   const MutexLock lock(mutex_);
   running_ = false;
   {

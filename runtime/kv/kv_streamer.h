@@ -56,7 +56,7 @@ class KvStreamer {
   bool from_disk() const { return thread_.joinable(); }
   void begin_disk();
   void serve() noexcept;
-  void quiet() noexcept;  // stops the thread's fills and all reads
+  void stop_reads() noexcept;  // stops the thread's fills and all reads
 
   KvBacking& backing_;
   StreamSchedule schedule_;

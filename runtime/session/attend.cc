@@ -93,7 +93,7 @@ struct ScoringNodes {
 
 }  // namespace
 
-PassAttention::PassAttention(const SessionPlan& plan, const SessionBuffers& buffers, const KvRooms& kv)
+PassAttention::PassAttention(const SessionPlan& plan, const SessionBuffers& buffers, const PassKv& kv)
     : layout_(plan.layout), compute_(layout_.compute()), buffers_(buffers), kv_(kv) {}
 
 void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope) {
@@ -122,7 +122,7 @@ void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, 
   int64_t end_row = tail_begin(scope.deepest_position);
   if (scope.mode == StepMode::kRefresh && partial->selects()) {
     const PartialOptions& options = layout_.options().partial;
-    const ScoringNodes nodes(options, pass.rows, scope.judged_again);
+    const ScoringNodes nodes(options, pass.rows, scope.pending_nodes);
     params.beside_tail = false;  // other work follows the tail
     partial->choose(layer, cache.rows(), cache.pending_rows(),
                     scoring_queries(layout_, layer, pass.work, nodes.end, nodes.count), compute_);

@@ -14,7 +14,7 @@
 namespace headrace {
 
 // The KV rows that a session's passes read.
-struct KvRooms {
+struct PassKv {
   KvCache& cache;
   KvStreamer* streamer = nullptr;  // null if all rows are resident
   PartialRows* partial = nullptr;  // null if every step reads the full KV
@@ -23,13 +23,13 @@ struct KvRooms {
 // The mode of a pass, and the rows that it reads.
 struct PassScope {
   StepMode mode = StepMode::kFull;
-  int64_t judged_again = 0;      // nodes that are pending tokens, at the tree's beginning
+  int64_t pending_nodes = 0;     // nodes that are pending tokens, at the tree's beginning
   int64_t deepest_position = 0;  // the greatest of any node
 };
 
 class PassAttention {
  public:
-  PassAttention(const SessionPlan& plan, const SessionBuffers& buffers, const KvRooms& kv);
+  PassAttention(const SessionPlan& plan, const SessionBuffers& buffers, const PassKv& kv);
 
   // One layer of the pass: its queries are in pass.work.qkv, its own rows in the cache's pass rows. A refresh also
   // selects the blocks of the partial KV, if it has blocks, and gathers them from the segments.
@@ -45,7 +45,7 @@ class PassAttention {
   const SessionLayout& layout_;
   Stream& compute_;
   const SessionBuffers& buffers_;
-  const KvRooms kv_;
+  const PassKv kv_;
 };
 
 // The queries of a layer's rows [rows - count, rows).

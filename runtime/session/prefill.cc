@@ -34,13 +34,12 @@ KvRows rows_from(const RowShape& shape, std::byte* data, int64_t first) {
 }
 
 // Waits for the streams that use prefill's buffers before the buffers are freed, also during stack unwinding.
-class DrainBeforeGoing {
+class DrainOnExit {
  public:
-  DrainBeforeGoing(Stream& compute, KvCache& cache, PrefixRun* prefix)
-      : compute_(compute), cache_(cache), prefix_(prefix) {}
-  DrainBeforeGoing(const DrainBeforeGoing&) = delete;
-  DrainBeforeGoing& operator=(const DrainBeforeGoing&) = delete;
-  ~DrainBeforeGoing() {
+  DrainOnExit(Stream& compute, KvCache& cache, PrefixRun* prefix) : compute_(compute), cache_(cache), prefix_(prefix) {}
+  DrainOnExit(const DrainOnExit&) = delete;
+  DrainOnExit& operator=(const DrainOnExit&) = delete;
+  ~DrainOnExit() {
     if (prefix_ != nullptr) prefix_->end_reads();
     drain(compute_);
     cache_.drain();
@@ -53,14 +52,14 @@ class DrainBeforeGoing {
 };
 
 // Reports progress as groups finish, a few groups behind the host, and notices an interrupt.
-class Pace {
+class GroupProgress {
  public:
-  Pace(Device& device, Stream& stream, Progress* progress, const std::atomic<bool>* interrupt)
+  GroupProgress(Device& device, Stream& stream, Progress* progress, const std::atomic<bool>* interrupt)
       : stream_(stream), progress_(progress), interrupt_(interrupt) {
     for (std::unique_ptr<Event>& event : events_) event = device.make_event();
   }
-  // A group has been enqueued, and with it `done` units of the stage. False: stop.
-  bool group(int64_t done) {
+  // A group is enqueued, and with it `done` units of the stage. False: stop.
+  bool enqueued(int64_t done) {
     const size_t slot = count_++ % kGroupsAhead;
     events_[slot]->synchronize();  // the group kGroupsAhead before this one
     if (progress_) progress_->update(done_[slot]);
@@ -103,7 +102,7 @@ bool Prefill::run(std::span<const int32_t> ids) {
   }
   PinnedBuffer staging = device.allocate_pinned(
       PrefillStaging::bytes(options_.prompt_tokens, layout_.segment_tables(), layout_.scored()), "the prompt");
-  const DrainBeforeGoing guard(compute_, cache_, options_.prefix);
+  const DrainOnExit guard(compute_, cache_, options_.prefix);
   BumpAllocator allocator(memory.data());
   work_ = layout_.carve_prefill(prompt, allocator);
   work_.layer_buffer = buffer.data();
@@ -183,7 +182,7 @@ bool Prefill::layers() {
   const int64_t layer_count = layout_.config().layer_count();
   Progress* const progress = watcher_.progress;
   std::shared_ptr<Event> left = layout_.device().make_event();  // the layer buffer is free
-  Pace pace(layout_.device(), compute_, progress, watcher_.interrupt);
+  GroupProgress groups(layout_.device(), compute_, progress, watcher_.interrupt);
   if (progress) progress->begin("prefill", "tokens", prompt);
   if (progress && saved > 0) progress->skip(saved);
   const KvCache::BuiltRows built{.end = prompt, .kept = options_.kept_rows};
@@ -202,7 +201,7 @@ bool Prefill::layers() {
       rows = std::min(group - (first - shift) % group, prompt - first);
       last_group_ = rows;
       group_rows({.layer = layer, .weights = weights, .first = first, .rows = rows}, *left);
-      go_on = pace.group(saved + (layer * (prompt - saved) + first - saved + rows) / layer_count);
+      go_on = groups.enqueued(saved + (layer * (prompt - saved) + first - saved + rows) / layer_count);
     }
     if (!go_on) break;  // interrupted: where the layer would be stored may not be pinned yet
     fill_partial(layer);
@@ -263,7 +262,7 @@ bool Prefill::score(const PinnedBuffer& staging) {
   compute_.copy(work_.next, host.next, scores.next.size() * sizeof(int32_t), Link::kHostToDevice, "next tokens");
   // Multiplies as prefill does where the head allows it: kept weights then give the bits of dequantised ones.
   const ProductPath path = layout_.device().backend() == Backend::kCpu ? ProductPath::kPrefill : ProductPath::kDecode;
-  Pace pace(layout_.device(), compute_, watcher_.progress, watcher_.interrupt);
+  GroupProgress groups(layout_.device(), compute_, watcher_.progress, watcher_.interrupt);
   if (watcher_.progress) watcher_.progress->begin("score", "tokens", prompt);
   bool go_on = true;
   for (int64_t first = 0; first < prompt && go_on; first += kDrawnRows) {
@@ -278,7 +277,7 @@ bool Prefill::score(const PinnedBuffer& staging) {
                      .rows = rows,
                      .vocab = layout_.config().vocab},
                     compute_);
-    go_on = pace.group(first + rows);
+    go_on = groups.enqueued(first + rows);
   }
   compute_.copy(host.log_probs, work_.log_probs, scores.next.size() * sizeof(float), Link::kDeviceToHost, "scores");
   compute_.synchronize();

@@ -18,7 +18,7 @@ std::unique_ptr<PartialRows> make_partial_rows(const SessionLayout& layout, bool
 }
 
 // Fills a late partial KV in one pass over the full KV, whose rows are read on the device or as they arrive.
-void fill_late(const KvRooms& kv, Stream& compute) {
+void fill_late(const PassKv& kv, Stream& compute) {
   kv.partial->allocate_late();
   if (kv.streamer != nullptr) kv.streamer->begin_step(kv.cache.sealed_segments());
   const int64_t sealed = kv.cache.sealed_segments(), open = kv.cache.rows() - segment_range(sealed).begin;
@@ -123,7 +123,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
     streamer_ = std::make_unique<KvStreamer>(layout.device(), cache_->backing(), plan_.memory.ring_slots,
                                              plan_.memory.ring_slot_bytes);
   }
-  const KvRooms kv{.cache = *cache_, .streamer = streamer_.get(), .partial = partial_.get()};
+  const PassKv kv{.cache = *cache_, .streamer = streamer_.get(), .partial = partial_.get()};
   if (plan_.memory.late_partial) fill_late(kv, layout.compute());
   if (partial_) partial_->finish_prefill(*cache_, layout.compute());
   pass_ = std::make_unique<TargetPass>(plan_, *buffers_, kv);

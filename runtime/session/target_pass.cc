@@ -9,7 +9,7 @@
 
 namespace headrace {
 
-TargetPass::TargetPass(const SessionPlan& plan, const SessionBuffers& buffers, const KvRooms& kv)
+TargetPass::TargetPass(const SessionPlan& plan, const SessionBuffers& buffers, const PassKv& kv)
     : layout_(plan.layout),
       options_(layout_.options()),
       config_(layout_.config()),
@@ -84,7 +84,7 @@ void TargetPass::start_pass(StepMode mode, int64_t nodes) {
   scope_.mode = mode;
   grows_ = false;
   step_rows_ = nodes;
-  scope_.judged_again = mode == StepMode::kPartial ? 0 : kv_.cache.pending_rows();
+  scope_.pending_nodes = mode == StepMode::kPartial ? 0 : kv_.cache.pending_rows();
   on_device_ = false;
 }
 

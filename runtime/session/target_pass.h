@@ -18,7 +18,7 @@ namespace headrace {
 class TargetPass {
  public:
   // All references must outlive this. REQUIRES: prefill has run, and the buffers of passes are allocated.
-  TargetPass(const SessionPlan& plan, const SessionBuffers& buffers, const KvRooms& kv);
+  TargetPass(const SessionPlan& plan, const SessionBuffers& buffers, const PassKv& kv);
 
   // Samples the token after the prompt from the state of its last row.
   int32_t sample_prompt();
@@ -63,7 +63,7 @@ class TargetPass {
   const Weights& weights_;
   Stream& compute_;
   const SessionBuffers& buffers_;
-  const KvRooms kv_;
+  const PassKv kv_;
   PassAttention attention_;
   PassScope scope_;
   int64_t step_rows_ = 0;   // of the pass
