@@ -53,7 +53,7 @@ TEST(Bench, MeasuresEveryLengthInEveryMode) {
   }
   // 700 rows: one full segment of 512 rows of each layer is streamed a step, and nothing of it in the other mode.
   const ModelConfig& c = report.config;
-  const double segment = 512.0 * static_cast<double>(c.layers * 2 * c.kv_heads * c.head_dim * 2);
+  const double segment = 512.0 * static_cast<double>(c.kv_values() * 2);
   EXPECT_GE(report.rows[3].h2d_bytes_per_step, segment);
   EXPECT_LT(report.rows[3].h2d_bytes_per_step, 1.5 * segment);  // and what is fetched ahead of a step that never comes
   EXPECT_LT(report.rows[2].h2d_bytes_per_step, 0.1 * segment);
