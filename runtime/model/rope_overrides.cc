@@ -27,9 +27,10 @@ void override_rope(const RopeOverrides& overrides, const RopeFlags& flags, RopeC
   int64_t own_positions = *max_positions;
   if (overrides.theta > 0) rope->theta = overrides.theta;
   if (overrides.scaling) {  // in place of the model's own
-    if (rope->scaling == RopeScaling::kYarn) own_positions = rope->original_max_positions;
-    if (rope->scaling == RopeScaling::kLinear)
-      own_positions = static_cast<int64_t>(static_cast<double>(own_positions) / rope->factor);
+    const auto unscaled = static_cast<int64_t>(static_cast<double>(own_positions) / rope->factor);
+    const bool yarn = rope->scaling == RopeScaling::kYarn && unscaled == rope->original_max_positions;
+    if (yarn || rope->scaling == RopeScaling::kLinear)
+      own_positions = unscaled;  // else the scaling is not what made it
     *max_positions = own_positions;
     *rope = {.theta = rope->theta,
              .scaling = *overrides.scaling,

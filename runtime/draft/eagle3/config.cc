@@ -48,6 +48,7 @@ void parse_sizes(const Parts& parts, const ModelConfig& target, Eagle3Config* co
   config->max_positions = layer.integer_or("max_position_embeddings", 1, kMaxPositions, target.max_positions);
   config->rms_eps = layer.number_or("rms_norm_eps", 1e-12, 1e-1, 1e-6);
   config->rope = parse_rope(layer, config->max_positions);
+  config->max_positions = scaled_positions(config->rope, config->max_positions, kMaxPositions);
 
   config->target_hidden = parts.whole.integer_or("target_hidden_size", 1, kMaxWidth, target.hidden);
   if (config->target_hidden != target.hidden)
