@@ -10,14 +10,15 @@
 namespace headrace {
 namespace {
 
-// Tokens "a", "b" and "c", and "é" in two.
+// Tokens "a", "b" and "c", "é" in two, and what a vocabulary must have: a merge.
 Tokenizer letters() {
   Vocabulary v;
   v.source = "letters";
   v.model = "gpt2";
   v.pre = "gpt-2";
-  v.tokens = {"a", "b", "c", "\xc3\x83", "\xc2\xa9"};
-  v.types = {1, 1, 1, 1, 1};
+  v.tokens = {"a", "b", "c", "\xc3\x83", "\xc2\xa9", "ab"};
+  v.types = {1, 1, 1, 1, 1, 1};
+  v.merges = {"a b"};
   return Tokenizer::from_vocabulary(v);
 }
 
