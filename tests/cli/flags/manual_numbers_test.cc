@@ -167,7 +167,6 @@ constexpr Claim kClaims[] = {
     {kDesign, "per layer: (\\d+) sink rows", "cache/partial.h", "kSinkRows = (\\d+)"},
     {kDesign, "a window of (\\d+) rows that", "cache/partial.h", "kWindowRows = (\\d+)"},
     {kDesign, "the prompt's last (\\d+) rows, and gathered", "runtime/session/options.h", "kScoringRows = (\\d+)"},
-    {kDesign, "in parts of ([\\d,]+) rows", "runtime/kv/row_copy.cc", "kPartRows = (\\d+)"},
     {kDesign, "Runs of ([\\d,]+) values", "cache/base.h", "kRemainderRun = (\\d+)"},
     {kDesign, "`W = (\\d+)`", "cache/base.h", "kTailWindow = (\\d+)"},
     {kDesign, "largest multiple of (\\d+) that is at most `t - (\\d+)`", "cache/base.h",

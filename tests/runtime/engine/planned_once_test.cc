@@ -151,8 +151,8 @@ class OnAFullCard : public ::testing::Test {
   const RunContext context_{options_, *device_, *compute_, checkpoint_->config(), weights_, &draft_};
 };
 
-// Everything is tried with a usual prefill, then again with a lean one, without a search. Tries share drafts: one for
-// each width of passes.
+// Everything is tried with a usual prefill, then again with a lean one, without a search. Of the kinds of partial KV all
+// are planned, for their predicted speed. Tries share drafts: one for each width of passes.
 TEST_F(OnAFullCard, ALeanPrefillCostsNoSearchAndNoFurtherDraft) {
   for (const VerifyMode mode : {VerifyMode::kFull, VerifyMode::kLossless}) {
     const GenerateOptions options = run(mode);
@@ -161,7 +161,7 @@ TEST_F(OnAFullCard, ALeanPrefillCostsNoSearchAndNoFurtherDraft) {
     ASSERT_TRUE(plan);
     EXPECT_TRUE(plan->memory.lean_prefill);
     EXPECT_EQ(searches, 0);
-    EXPECT_LE(plans, mode == VerifyMode::kFull ? 2 : 12);
+    EXPECT_LE(plans, mode == VerifyMode::kFull ? 2 : 16);
     EXPECT_LE(draft_.started, mode == VerifyMode::kFull ? 1 : 3);
     EXPECT_EQ(setup.session.draft, setup.draft.get());
     EXPECT_NE(setup.draft, nullptr);
