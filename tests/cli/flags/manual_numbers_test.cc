@@ -218,8 +218,8 @@ constexpr Claim kClaims[] = {
     {kDesign, "`--vram` is the free device memory less (\\d+ MiB)", "offload/device/cuda/device.cc",
      "kLeftToOthers = (\\d+ \\* kMiB)"},
     // text, requests, trace
-    {kManual, "A document may have (\\d+ MiB)", "runtime/text/document.h",
-     "kMaxDocumentBytes = (uint64_t\\{256\\} << \\d+)"},
+    {kManual, "A document may have (\\d+ MiB)", "runtime/base/input_file.h",
+     "kMaxStreamBytes = (uint64_t\\{256\\} << \\d+)"},
     {kManual, "takes more than (\\d+ million) steps", "runtime/text/jinja/runtime.h", "steps = ([\\d']+)"},
     {kManual, "steps or prints more than (\\d+ MiB)", "runtime/text/jinja/runtime.h",
      "output_bytes = (uint64_t\\{1\\} << \\d+)"},
