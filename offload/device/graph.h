@@ -37,8 +37,9 @@ class Replay {
   template <typename Enqueue>
   void run(Stream& stream, const Key& key, const Enqueue& enqueue) {
     Entry* const entry = find(stream, key);
-    if (entry == nullptr || !entry->seen) {
-      enqueue_calls(stream, key, enqueue);
+    if (entry == nullptr && stream.backend() == Backend::kCpu) return enqueue_calls(stream, key, enqueue);
+    if (entry == nullptr || !entry->seen) {  // not hashed: one-time work may be among it
+      enqueue();
       if (entry != nullptr) entry->seen = true;
       return;
     }

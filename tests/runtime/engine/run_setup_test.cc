@@ -273,7 +273,9 @@ TEST(RunSetup, AutoTakesTheFastestKindThatFits) {
     MachineRates slow = find_gpu("h200").rates();
     slow.to_device_gb_per_s = slow.kv_gb_per_s;
     slow.kv_gb_per_s /= 20;
-    for (const auto& [rates, expected] : {std::pair(find_gpu("h200").rates(), "int8"), {slow, "blocks"}}) {
+    for (const auto& card_and_kind : {std::pair(find_gpu("h200").rates(), "int8"), {slow, "blocks"}}) {
+      const MachineRates& rates = card_and_kind.first;  // clang 14 captures no structured binding
+      const char* const expected = card_and_kind.second;
       card.rates = rates;
       const auto settled = [&](PartialKind kind) {
         GenerateOptions run = with_kind(kind);
