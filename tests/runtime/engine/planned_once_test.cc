@@ -151,8 +151,8 @@ class OnAFullCard : public ::testing::Test {
   const RunContext context_{options_, *device_, *compute_, checkpoint_->config(), weights_, &draft_};
 };
 
-// Everything is tried with a usual prefill, then again with a lean one, without a search. Of the kinds of partial KV all
-// are planned, for their predicted speed. Tries share drafts: one for each width of passes.
+// Everything is tried with a usual prefill, then again with a lean one, without a search. Of the kinds of partial KV
+// all are planned, for their predicted speed. Tries share drafts: one for each width of passes.
 TEST_F(OnAFullCard, ALeanPrefillCostsNoSearchAndNoFurtherDraft) {
   for (const VerifyMode mode : {VerifyMode::kFull, VerifyMode::kLossless}) {
     const GenerateOptions options = run(mode);
