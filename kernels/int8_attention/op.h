@@ -1,0 +1,79 @@
+// Causal attention of prefill in 8 bits (docs/design.md, section 6). Keys and values of earlier tiles of 64 rows are
+// int8; the tile that holds the query stays in the computation's type, because rows behind the query would decide its
+// scales.
+//
+//   q   after norm and RoPE, rotated over the head, int8, one scale a row
+//   K   minus c, rotated, int8, one scale a row. c, [kv_heads, head_dim], is the mean of the stored rows 0 to 511, in
+//   f32,
+//       summed in order of position; softmax does not change by it, since q.c is the same for all keys
+//   V   int8, one scale for each channel and tile of 64 rows (absolute multiples)
+//   P   for each tile: m_t = the row's largest score in it, P = round(255 exp(s - m_t)) as u8
+// Scores and softmax are f32; sums of P V over a tile are int32, and o += sum * (V scale / 255) * exp(m_t - m) in f32,
+// tiles in order. l adds the f32 exponentials' quantised values P / 255 in the same way, so that weights add up to 1.
+//
+// The rotation is a Hadamard transform of head_dim elements, or of blocks of the largest power of two that divides it.
+// Given equal inputs, both backends make the same int8 values and scales; a P may differ by 1 between backends, because
+// exp does, and never between runs. A query's bits depend on its position and the rows it sees, never on the other
+// queries of the call.
+//
+// Each op takes one params struct of views and a stream, owns nothing and is asynchronous; the CPU body is the truth.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/base.h"
+#include "kernels/attention/op.h"
+#include "kernels/segment.h"
+#include "offload/device/stream.h"
+
+namespace headrace {
+
+// Queries before this position attend in the computation's type (prefill_attention()); it is also the number of rows of
+// which c is the mean.
+constexpr int64_t kInt8CentreRows = 512;
+
+// Rows of one layer in 8 bits. In the backend's order; nothing but these ops reads it.
+struct Int8KvRows {
+  std::byte* data = nullptr;  // int8_kv_bytes(), 256-byte aligned
+  int64_t rows = 0;           // that there is room for, a multiple of kPrefixTile
+};
+uint64_t int8_kv_bytes(Backend backend, int64_t rows, int64_t kv_heads, int64_t head_dim);
+
+// Computes c of a layer, whose first kInt8CentreRows rows exist.
+struct Int8CentreParams {
+  const KvSegment* segments;  // [segment_count], device memory; rows of k_type
+  int64_t segment_count;
+  DType k_type;
+  int64_t kv_heads, head_dim;
+  float* centre;  // [kv_heads, head_dim]
+};
+void int8_centre(const Int8CentreParams& params, Stream& stream);
+
+// Converts the rows [first, end) of a layer, whole tiles, to the same places of `out`.
+struct Int8KvParams {
+  const KvSegment* segments;  // [segment_count], device memory
+  int64_t segment_count;
+  DType k_type, v_type;  // of the segments' rows: never low-bit
+  int64_t kv_heads, head_dim;
+  const float* centre;  // of int8_centre()
+  int64_t first, end;   // multiples of kPrefixTile
+  Int8KvRows out;
+};
+void int8_kv(const Int8KvParams& params, Stream& stream);
+
+// Query i at position first_position + i sees rows [0, first_position + i]. REQUIRES: first_position >=
+// kInt8CentreRows; `kv` has the rows before the last query's tile; the segments cover the rows of all queries' own
+// tiles.
+struct Int8AttentionParams {
+  AttentionShape shape;  // its k_type and v_type: of the segments' rows
+  const void* q;         // [queries, heads, head_dim], strided
+  Int8KvRows kv;
+  const KvSegment* segments;  // [segment_count], device memory
+  void* out;                  // [queries, heads, head_dim], contiguous, of shape.type
+  std::byte* workspace;       // int8_attention_workspace(), device memory: the quantised queries
+  int64_t segment_count, first_position;
+};
+uint64_t int8_attention_workspace(Backend backend, const AttentionShape& shape);
+void int8_attention(const Int8AttentionParams& params, Stream& stream);
+
+}  // namespace headrace
