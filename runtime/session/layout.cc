@@ -119,7 +119,7 @@ uint64_t SessionLayout::ranked_bytes() const {
 int64_t SessionLayout::path_stride() const { return std::min(pass_rows(), kTailWindow); }
 
 uint64_t SessionLayout::matrices_bytes() const {
-  if (device_.backend() == Backend::kCpu) return 0;
+  if (device_.backend() == Backend::kCpu || options_.prefill_int8) return 0;
   uint64_t most = 0;
   for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
     const LayerWeights& weights = weights_.layer(layer);
@@ -196,7 +196,8 @@ void SessionLayout::plan_work(PlanInput* input) const {
                         .per_context_row = table_row};
   input->prefill_work = {.bytes = work + prefill_products + whole_pages(prefill),
                          .per_context_row = table_row,
-                         .per_prompt_row = hidden_row_bytes() + (scored() ? 4 : 2) * sizeof(int32_t)};
+                         .per_prompt_row = hidden_row_bytes() + (scored() ? 4 : 2) * sizeof(int32_t) +
+                                           (options_.prefill_int8 ? int8_row_bytes(shape_) : 0)};
 }
 
 // Work memory of a partial KV, in addition to its rows and summaries.
@@ -282,6 +283,14 @@ PrefillWork SessionLayout::carve_prefill(const PromptShape& shape, BumpAllocator
   if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), group, layer);
   const uint64_t matrices = matrices_bytes();
   work.matrices = matrices > 0 ? allocator.take_bytes(matrices) : nullptr;
+  if (options_.prefill_int8) {
+    work.int8 =
+        Int8PrefillWork::carve({.config = config_,
+                                .layer = {.backend = device_.backend(), .rows = group, .lean = options_.lean_prefill},
+                                .type = weights_.dtype(),
+                                .prompt = prompt},
+                               allocator);
+  }
   work.segment_count = segments_for(prompt);
   work.segments = allocator.take<KvSegment>(segment_tables() * work.segment_count);
   work.layer_buffer = work.stored_layer = nullptr;  // allocated separately, as the planner counts them

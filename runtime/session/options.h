@@ -42,6 +42,7 @@ struct SessionOptions {
   SpillOptions spill{};                    // for rows that host memory cannot hold
   int64_t prefill_group = 0;               // rows of a prefill product; 0: the backend's
   bool lean_prefill = false;               // as MemoryPlan::lean_prefill
+  bool prefill_int8 = false;               // prefill's products and attention in 8 bits
   bool graphs = true;                      // replay steps as CUDA graphs where possible; false: for tests and benches
   LogProbs log_probs = LogProbs::kNone;    // of the samples of passes
   int64_t grow_rows = 0;                   // most nodes that one call of grow() computes; 0: it is not called

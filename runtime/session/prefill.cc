@@ -196,6 +196,7 @@ bool Prefill::layers() {
     if (options_.draft != nullptr)
       options_.draft->prefill_layer({layer, work_.hidden, layout_.weights().dtype(), prompt - saved, saved});
     const LayerWeights weights = layer_weights(layer);
+    int8_rows_ = 0;
     int64_t rows = 0;  // of a group; groups begin at absolute multiples
     for (int64_t first = saved; first < prompt && go_on; first += rows) {
       rows = std::min(group - (first - shift) % group, prompt - first);
@@ -291,6 +292,7 @@ bool Prefill::score(const PinnedBuffer& staging) {
 LayerWeights Prefill::layer_weights(int64_t layer) {
   LayerWeights weights = layout_.weights().layer(layer);
   std::byte* to = work_.matrices;
+  if (options_.prefill_int8) int8_layer_weights(weights, layout_.weights().dtype(), work_.int8.layer, compute_);
   if (to == nullptr || options_.lean_prefill) return weights;
   const DType type = layout_.weights().dtype();
   for (Weight* weight : {&weights.qkv, &weights.output, &weights.gate_up, &weights.down}) {
@@ -308,21 +310,35 @@ void Prefill::group_rows(const Group& group, const Event& layer_left) {
                             static_cast<uint64_t>(first - layout_.saved_rows()) * layout_.hidden_row_bytes();
   Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, ProductPath::kPrefill);
   if (options_.lean_prefill) pass.matrix = work_.matrices;
-  qkv_product(pass, weights, hidden);
+  if (options_.prefill_int8) {
+    int8_qkv_product(pass, weights, work_.int8.layer, hidden);
+  } else {
+    qkv_product(pass, weights, hidden);
+  }
   const bool in_place = options_.kept_rows > 0 && cache_.segment_in_place(layer, work_.segment_count - 1) != nullptr;
   if (first == layout_.saved_rows() && !in_place) compute_.wait(layer_left);
   build_rows(pass, group);
-  {
-    const TraceSpan attention(compute_, "attention");
-    prefill_attention({.shape = attention_shape(pass, weights.spec.attention),
-                       .q = pass.work.qkv,
-                       .segments = work_.segments + first_segment(layer),
-                       .out = pass.work.attention,
-                       .segment_count = work_.segment_count,
-                       .first_position = first},
-                      compute_);
+  attend(pass, group);
+  if (options_.prefill_int8) {
+    int8_layer_output(pass, weights, work_.int8.layer, hidden);
+  } else {
+    layer_output(pass, weights, hidden);
   }
-  layer_output(pass, weights, hidden);
+}
+
+void Prefill::attend(const Pass& pass, const Group& group) {
+  const TraceSpan span(compute_, "attention");
+  PrefillAttentionParams params = {.shape = attention_shape(pass, group.weights.spec.attention),
+                                   .q = pass.work.qkv,
+                                   .segments = work_.segments + first_segment(group.layer),
+                                   .out = pass.work.attention,
+                                   .segment_count = work_.segment_count,
+                                   .first_position = group.first};
+  if (options_.prefill_int8) {
+    int8_rows_ = int8_prefill_attention(params, work_.int8, int8_rows_, compute_);
+  } else {
+    prefill_attention(params, compute_);
+  }
 }
 
 // Keys and values of a group, which may span several segments.

@@ -9,6 +9,9 @@
 // reads gets their values. So prefill, the tail, block summaries and drafts use the values that are stored, and rows of
 // a saved prefix, which are dequantised into that buffer, have the same bits.
 //
+// In 8 bits (int8_prefill.h) the products and the attention to earlier tiles have other kernels; rows are built, stored
+// and restored alike.
+//
 // One object per prompt; run() allocates and frees its memory. Thread: the session's.
 #pragma once
 
@@ -59,6 +62,7 @@ class Prefill {
   std::byte* exact_segment(int64_t layer, int64_t index) const;  // where a layer's exact rows are built
   std::byte* stored_segment(int64_t index) const;
   void build_rows(const Pass& pass, const Group& group);
+  void attend(const Pass& pass, const Group& group);
   void restore_saved_rows();
 
   const SessionLayout& layout_;
@@ -71,6 +75,7 @@ class Prefill {
   const Watcher watcher_;
   PrefillWork work_{};
   int64_t last_group_ = 0;  // rows of the group that was computed last
+  int64_t int8_rows_ = 0;   // rows of the layer that are in 8 bits
 };
 
 }  // namespace headrace

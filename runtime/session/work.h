@@ -10,6 +10,7 @@
 #include "kernels/tree/op.h"
 #include "runtime/base/bump_allocator.h"
 #include "runtime/model/forward.h"
+#include "runtime/session/int8_prefill.h"
 
 namespace headrace {
 
@@ -65,6 +66,7 @@ struct PrefillWork {
   void* hidden;              // [prompt, hidden], of the weights' type: the states of the whole prompt
   LayerWork layer;           // for one group of rows
   std::byte* matrices;       // quantised matrices, dequantised: SessionLayout::matrices_bytes(); null: 0
+  Int8PrefillWork int8;      // of a prefill in 8 bits
   std::byte* layer_buffer;   // K and V of the layer that is being built, in segments of exact rows
   std::byte* stored_layer;   // the same in the cache's types; if none is low-bit: layer_buffer
   // For the kernels: [segments] of layer_buffer; if rows were kept, [layers, segments], since those of a layer may be

@@ -1,0 +1,137 @@
+#include "runtime/model/int8_forward.h"
+
+#include <algorithm>
+
+#include "offload/device/trace.h"
+
+namespace headrace {
+namespace {
+
+struct Size {
+  int64_t n, k;
+};
+struct Sizes {
+  Size qkv, output, gate_up, down;
+};
+// The largest of each, over all layers.
+Sizes largest_sizes(const ModelConfig& config) {
+  Sizes most{};
+  const auto grow = [](Size* size, Size by) {
+    CHECK(size->k == 0 || size->k == by.k, "columns ", by.k, " and ", size->k);
+    *size = {std::max(size->n, by.n), by.k};
+  };
+  for (const LayerSpec& layer : config.layers) {
+    grow(&most.qkv, {layer.attention.qkv_width(), config.hidden});
+    grow(&most.output, {config.hidden, layer.attention.q_width()});
+    grow(&most.gate_up, {2 * layer.ffn.width, config.hidden});
+    grow(&most.down, {config.hidden, layer.ffn.width});
+  }
+  return most;
+}
+
+struct Product {
+  const Weight& weight;
+  const Int8Rows& converted;
+  const void *bias, *residual;
+  void* out;
+};
+// Of `input`, which has been converted.
+void multiply(const Pass& pass, const Int8Layer& matrices, const Product& p) {
+  const DType type = pass.weights->dtype();
+  if (matrices.lean) int8_weight({.weight = p.weight, .type = type, .out = p.converted}, *pass.stream);
+  int8_product({.x = matrices.input,
+                .weight = p.converted,
+                .bias = p.bias,
+                .residual = p.residual,
+                .out = p.out,
+                .type = type,
+                .rows = pass.rows,
+                .n = p.weight.rows(),
+                .k = p.weight.cols},
+               *pass.stream);
+}
+
+// Converts x [rows, cols], or silu(gate) * up of its halves, to the input of the next product.
+struct Input {
+  const void* x;
+  Int8Input kind;
+  int64_t cols;
+  const void* norm = nullptr;
+};
+void convert_input(const Pass& pass, const Int8Layer& matrices, const Input& input) {
+  int8_activation({.x = input.x,
+                   .input = input.kind,
+                   .norm = input.norm,
+                   .eps = static_cast<float>(pass.config->rms_eps),
+                   .type = pass.weights->dtype(),
+                   .rows = pass.rows,
+                   .cols = input.cols,
+                   .out = matrices.input},
+                  *pass.stream);
+}
+
+}  // namespace
+
+Int8Layer carve_int8_layer(const ModelConfig& config, const Int8LayerSize& size, BumpAllocator& allocator) {
+  const Sizes sizes = largest_sizes(config);
+  Int8Layer layer{.lean = size.lean};
+  struct Matrix {
+    Int8Rows* rows;
+    Size size;
+  };
+  const Matrix matrices[] = {{&layer.qkv, sizes.qkv},
+                             {&layer.output, sizes.output},
+                             {&layer.gate_up, sizes.gate_up},
+                             {&layer.down, sizes.down}};
+  uint64_t largest = 0;
+  int64_t most_n = 0, most_k = 0;
+  for (const Matrix& matrix : matrices) {
+    largest = std::max(largest, int8_values_bytes(size.backend, matrix.size.n, matrix.size.k));
+    most_n = std::max(most_n, matrix.size.n);
+    most_k = std::max(most_k, matrix.size.k);
+  }
+  const auto values = [&](uint64_t bytes) { return reinterpret_cast<int8_t*>(allocator.take_bytes(bytes)); };
+  if (size.lean) {
+    const Int8Rows shared = {.values = values(largest), .scales = allocator.take<float>(most_n)};
+    for (const Matrix& matrix : matrices) *matrix.rows = shared;
+  } else {
+    for (const Matrix& matrix : matrices) {
+      matrix.rows->values = values(int8_values_bytes(size.backend, matrix.size.n, matrix.size.k));
+      matrix.rows->scales = allocator.take<float>(matrix.size.n);
+    }
+  }
+  uint64_t input = 0;
+  for (const Matrix& matrix : matrices) {
+    input = std::max(input, int8_values_bytes(size.backend, size.rows, matrix.size.k));
+  }
+  layer.input = {.values = values(input), .scales = allocator.take<float>(size.rows)};
+  return layer;
+}
+
+void int8_layer_weights(const LayerWeights& w, DType type, const Int8Layer& to, Stream& stream) {
+  if (to.lean) return;
+  const TraceSpan span(stream, "weights to int8");
+  int8_weight({.weight = w.qkv, .type = type, .out = to.qkv}, stream);
+  int8_weight({.weight = w.output, .type = type, .out = to.output}, stream);
+  int8_weight({.weight = w.gate_up, .type = type, .out = to.gate_up}, stream);
+  int8_weight({.weight = w.down, .type = type, .out = to.down}, stream);
+}
+
+void int8_qkv_product(const Pass& pass, const LayerWeights& w, const Int8Layer& matrices, const void* hidden) {
+  const TraceSpan span(*pass.stream, "qkv");
+  CHECK(pass.hidden_type == pass.weights->dtype());
+  convert_input(pass, matrices, {hidden, Int8Input::kNormed, pass.config->hidden, w.input_norm});
+  multiply(pass, matrices, {w.qkv, matrices.qkv, w.qkv_bias, nullptr, pass.work.qkv});
+}
+
+void int8_layer_output(const Pass& pass, const LayerWeights& w, const Int8Layer& matrices, void* hidden) {
+  const TraceSpan span(*pass.stream, "output, mlp");
+  convert_input(pass, matrices, {pass.work.attention, Int8Input::kPlain, w.spec.attention.q_width()});
+  multiply(pass, matrices, {w.output, matrices.output, w.output_bias, hidden, hidden});
+  convert_input(pass, matrices, {hidden, Int8Input::kNormed, pass.config->hidden, w.ffn_norm});
+  multiply(pass, matrices, {w.gate_up, matrices.gate_up, nullptr, nullptr, pass.work.gate_up});
+  convert_input(pass, matrices, {pass.work.gate_up, Int8Input::kGated, w.spec.ffn.width});
+  multiply(pass, matrices, {w.down, matrices.down, nullptr, hidden, hidden});
+}
+
+}  // namespace headrace

@@ -1,0 +1,34 @@
+// The products of a decoder layer in prefill's 8 bits (kernels/int8/op.h): the same steps as forward.h's, with matrices
+// that are converted once a layer. Attention's input and output have the weights' type. Free functions over views;
+// nothing is owned and nothing waits.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/int8/op.h"
+#include "runtime/base/bump_allocator.h"
+#include "runtime/model/forward.h"
+
+namespace headrace {
+
+// Room for one layer's matrices, and for the activations of up to `rows` rows.
+struct Int8Layer {
+  Int8Rows qkv, output, gate_up, down;
+  Int8Rows input;     // of the product that comes next
+  bool lean = false;  // the matrices share one place, so each is converted before each of its products
+};
+struct Int8LayerSize {
+  Backend backend;
+  int64_t rows;
+  bool lean;
+};
+Int8Layer carve_int8_layer(const ModelConfig& config, const Int8LayerSize& size, BumpAllocator& allocator);
+
+// Converts a layer's matrices, unless `to` is lean.
+void int8_layer_weights(const LayerWeights& layer, DType type, const Int8Layer& to, Stream& stream);
+
+// As qkv_product() and layer_output(). REQUIRES: pass.hidden_type is the weights' type.
+void int8_qkv_product(const Pass& pass, const LayerWeights& layer, const Int8Layer& matrices, const void* hidden);
+void int8_layer_output(const Pass& pass, const LayerWeights& layer, const Int8Layer& matrices, void* hidden);
+
+}  // namespace headrace
