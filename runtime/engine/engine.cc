@@ -93,7 +93,7 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
       PrefixRunSetup{.shape = row_shape(config, setup.session.k_type, setup.session.v_type, weights->dtype()),
                      .identity = prefix_identity,
                      .model = std::filesystem::path(checkpoint->path()).filename().string(),
-                     .unit = backend == Backend::kCpu ? 1 : group,
+                     .unit = setup.session.cut_unit(backend, setup.model != nullptr),
                      .computed = setup.session.partial_on() ? prompt_scoring_rows(prompt_tokens, group) : 1,
                      .draft = setup.model != nullptr ? setup.model->needs(setup.draft_run, known) : DraftNeeds{},
                      .prompt = prompt});

@@ -22,8 +22,7 @@ int64_t common_beginning(const std::vector<int32_t>& a, const std::vector<int32_
 
 // Rows with the bits of a fresh run are kept in multiples of this unit, as in saved prefixes.
 int64_t kept_unit(const RunSetup& setup, KeepRows keep, Backend backend) {
-  const bool any = keep == KeepRows::kAll || backend == Backend::kCpu;
-  return any ? 1 : setup.session.prefill_rows(backend);
+  return keep == KeepRows::kAll ? 1 : setup.session.cut_unit(backend, setup.model != nullptr);
 }
 
 }  // namespace

@@ -55,9 +55,12 @@ class SessionLayout {
   // The prompt that the memory is planned for.
   PromptShape planned_prompt() const;
 
-  // Prefill's groups begin at multiples of a group's rows beyond this. On a GPU a product writes whole groups of 64
-  // rows, so that all groups but the last have a multiple of 64 rows, wherever the rows that were kept end.
-  int64_t group_shift() const { return device_.backend() == Backend::kCpu ? 0 : options_.kept_rows % kPrefixTile; }
+  // Prefill's groups begin at multiples of a group's rows beyond this. On a GPU a product in the computation's type
+  // writes whole groups of 64 rows, so that all groups but the last have a multiple of 64 rows, wherever the rows that
+  // were kept end.
+  int64_t group_shift() const {
+    return options_.cut_unit(device_.backend(), options_.draft != nullptr) == 1 ? 0 : options_.kept_rows % kPrefixTile;
+  }
 
   // The number of prefill's segment tables: one for all layers, or one per layer if rows may have been kept.
   int64_t segment_tables() const { return options_.most_prompt_tokens > 0 ? config_.layer_count() : 1; }

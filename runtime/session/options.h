@@ -56,6 +56,12 @@ struct SessionOptions {
 
   bool partial_on() const { return partial.shape.serves(context_tokens); }  // else every step reads all rows
   int64_t prefill_rows(Backend backend) const;                              // of a prefill product
+  // Rows that a later prompt may use end at multiples of this, so that the rows behind them have the bits of a fresh
+  // run. Only CUDA's products in the computation's type depend on where their groups begin: those of prefill, unless it
+  // is in 8 bits, and those of a draft that reads the prompt.
+  int64_t cut_unit(Backend backend, bool drafts) const {
+    return backend == Backend::kCpu || (prefill_int8 && !drafts) ? 1 : prefill_rows(backend);
+  }
 };
 
 // Rows of a prefill product unless an option sets it (docs/design.md, section 6, rule 1).
