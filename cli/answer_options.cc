@@ -42,6 +42,7 @@ std::string answer_options(const EngineOptions& asked, const GenerateOptions& ge
   for (const WeightTypeUse& use : engine.weight_types()) {
     if (use.quantised_by_load() || (cuda && use.quantised())) add(str(use.stored, " ", use.loaded));
   }
+  if (engine.prefills_in_int8()) add("prefill in int8");
   add(type_name(asked.cache_type_k));
   add(type_name(asked.cache_type_v));
   add(engine.context_limit());

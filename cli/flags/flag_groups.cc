@@ -99,6 +99,12 @@ std::vector<Flag> model_flags(EngineOptions* o, const WeightMixture** of_shape) 
        "How matrices are loaded: keep the file's types, dequantise them (dtype; bf16: in bf16), or quantise those that "
        "the file has not quantised: q8_0, q6_k, q5_k, q4_k" +
            types + " [keep]"},
+      {"--prefill-type", "TYPE",
+       choice_value<PrefillType>(
+           &o->prefill, {{"auto", PrefillType::kAuto}, {"bf16", PrefillType::kCompute}, {"int8", PrefillType::kInt8}}),
+       "Arithmetic that reads the prompt: int8, which is the fastest, bf16 (the type of the computation, whichever "
+       "that "
+       "is), or auto: int8 with quantised weights [auto]"},
       {"--allow-damaged-weights", &o->allow_damaged_weights,
        "Warn of weights that are NaN or infinite, where they are an error otherwise"},
   };

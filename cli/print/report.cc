@@ -126,7 +126,7 @@ std::string format_report(const GenerateResult& result, const std::string& engin
                                   result.reused_tokens() > 0 ? " tokens/s of those computed" : " tokens/s",
                                   "; first token after ", format_duration(t.ttft_ms / 1e3))
                             : std::string("interrupted before the first token"),
-              "\n");
+              "; read in ", result.prefill_type, "\n");
   if (!result.parts.empty()) {
     text += str("  parts     ", result.parts.size(), " answered before: the text was longer than the context\n");
   }

@@ -108,6 +108,7 @@ void Bench::open() {
   report_.config = engine_->config();
   report_.dtype = engine_->dtype();
   report_.weight_types = engine_->weight_types();
+  report_.prefill_type = prefill_type_name(engine_->prefills_in_int8(), engine_->dtype());
   report_.weights_note = engine_->weights_note();
   report_.cache_note = engine_->cache_note();
   report_.cache_type_k = engine.cache_type_k.value_or(engine_->dtype());

@@ -58,6 +58,7 @@ struct BenchReport {
   Machine machine;
   std::string device, model;
   ModelConfig config;
+  const char* prefill_type = "";  // "int8", "bf16"
   DType dtype = DType::kBF16, cache_type_k = DType::kBF16, cache_type_v = DType::kBF16;
   std::vector<WeightTypeUse> weight_types;
   std::string weights_note, cache_note;  // the Engine's

@@ -102,6 +102,7 @@ std::string bench_json(const BenchReport& report) {
                       {"shape", shape_json(report.config)},
                       {"dtype", dtype_name(report.dtype)},
                       {"weights", ordered_json::parse(weights_json(report.weight_types))},
+                      {"prefill_type", report.prefill_type},
                       {"cache_type_k", dtype_name(report.cache_type_k)},
                       {"cache_type_v", dtype_name(report.cache_type_v)},
                       {"vram_limit_bytes", report.vram_limit_bytes},

@@ -114,6 +114,7 @@ std::string plan_json(const PlanReport& report) {
     if (const RetrievalShape& chosen = report.run->draft_window.retrieval; chosen.chunks > 0) {
       out["draft_cache"] = {{"chunks", chosen.chunks}, {"rows", chosen.rows}, {"every", chosen.every}};
     }
+    out["prefill_type"] = report.run->prefill_type;
     out["cache_type_k"] = dtype_name(report.run->sizes.rows.k_type);
     out["cache_type_v"] = dtype_name(report.run->sizes.rows.v_type);
     out["memory"] = memory_json(report);

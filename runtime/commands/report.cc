@@ -220,6 +220,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
                     {"disk_peak_bytes", m.disk_peak_bytes}, {"rss_peak_bytes", m.rss_peak_bytes},
                     {"weights_bytes", m.weights_bytes},     {"kv_bytes", m.kv_bytes}};
   line["weights"] = ordered_json::parse(weights_json(result.weight_types));
+  line["prefill_type"] = result.prefill_type;
   line["transfers"] = {{"prefill_h2d_bytes", x.prefill_h2d_bytes},
                        {"prefill_d2h_bytes", x.prefill_d2h_bytes},
                        {"decode_h2d_bytes", x.decode_h2d_bytes},

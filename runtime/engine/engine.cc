@@ -76,7 +76,9 @@ void Engine::Impl::open_prefixes() {
                                     .k_type = options.cache_type_k.value_or(weights->dtype()),
                                     .v_type = options.cache_type_v.value_or(weights->dtype()),
                                     .quantised = weights->quantises_to(),
-                                    .prefill_group = options.prefill_group},
+                                    .prefill_group = options.prefill_group,
+                                    .prefill_int8 = context().prefills_in_int8(),
+                                    .keeps_blocks = weights->keeps_blocks()},
                                    *device);
 }
 
@@ -184,6 +186,7 @@ std::optional<GenerateResult> Engine::Impl::generate(const std::vector<int32_t>&
   result.timings.load_ms = load_ms;
   result.chat_template = chat_name;
   result.weight_types = weights->types();
+  result.prefill_type = prefill_type_name(context().prefills_in_int8(), weights->dtype());
   result.plain_products = plain_products(*compute);
   result.damage = weights->damage().lines;
   const std::vector<std::string> drafts = draft_model ? draft_model->damage().lines : std::vector<std::string>();

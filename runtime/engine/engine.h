@@ -70,6 +70,7 @@ class Engine {
   const Tokenizer& tokenizer() const;  // REQUIRES: want_tokenizer
   const Device& device() const;
   DType dtype() const;
+  bool prefills_in_int8() const;                    // by --prefill-type
   std::vector<WeightTypeUse> weight_types() const;  // of the model's weights
   // Why quantised weights are not kept although the options ask for it; empty: they are kept, or there are none.
   std::string weights_note() const;

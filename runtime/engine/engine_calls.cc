@@ -83,6 +83,7 @@ const Tokenizer& Engine::tokenizer() const {
 }
 const Device& Engine::device() const { return *impl_->device; }
 DType Engine::dtype() const { return impl_->weights->dtype(); }
+bool Engine::prefills_in_int8() const { return impl_->context().prefills_in_int8(); }
 std::vector<WeightTypeUse> Engine::weight_types() const { return impl_->weights->types(); }
 
 std::string Engine::weights_note() const {

@@ -31,6 +31,7 @@ struct EngineOptions {
   DeviceOptions device;                             // --device, --vram, --host-mem, -t
   std::optional<DType> dtype;                       // --dtype; none: auto
   WeightPolicy weights = WeightPolicy::kKeep;       // --weights
+  PrefillType prefill = PrefillType::kAuto;         // --prefill-type
   bool allow_damaged_weights = false;               // --allow-damaged-weights
   std::optional<DType> cache_type_k, cache_type_v;  // -ctk, -ctv; none: the weights' type
   int64_t ctx_size = 0;            // -c: the most tokens of a run, prompt and answer; 0: the context of the model

@@ -91,6 +91,7 @@ struct GenerateResult {
   PrefixUse prefix;                   // saved prefixes that were read and written
   MemoryPlan plan;
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights
+  const char* prefill_type = "";              // the arithmetic that read the prompt: "int8", "bf16"
   std::vector<std::string> damage{};          // weights that hold NaN or infinity: a line for each tensor
   std::vector<std::string> plain_products{};  // of all runs so far (kernels/product/op.h)
   std::optional<Prediction> predicted{};      // none: the machine's rates are unknown

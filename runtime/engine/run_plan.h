@@ -29,6 +29,7 @@ struct RunPlan {
   DraftWindow draft_window{};
   uint64_t weights_bytes = 0, draft_weights_bytes = 0;
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights
+  const char* prefill_type = "";              // as in GenerateResult
   ModelSizes sizes{};
   MemoryPlan memory{};
 };

@@ -46,6 +46,7 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
   session.spill = options.spill;
   session.ring = options.ring;
   session.prefill_group = options.prefill_group;
+  session.prefill_int8 = context.prefills_in_int8();
   session.log_probs = log_probs_of(context, run);
   session.remainders = options.remainders;
   return session;
@@ -144,6 +145,7 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
                .grow_rows = session.grow_rows,
                .weights_bytes = context.weights.bytes(),
                .weight_types = context.weights.types(),
+               .prefill_type = prefill_type_name(context.prefills_in_int8(), context.weights.dtype()),
                .sizes = model_sizes(context.config, context.weights,
                                     row_shape(context.config, session.k_type, session.v_type, context.weights.dtype())),
                .memory = memory};

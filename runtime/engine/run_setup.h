@@ -32,6 +32,9 @@ struct RunContext {
   std::optional<MachineRates> rates{};  // by which --partial-kv auto compares kinds; none: the most exact that fits
 
   int64_t context_limit() const { return options.ctx_size > 0 ? options.ctx_size : config.max_positions; }
+  bool prefills_in_int8() const {
+    return headrace::prefills_in_int8(options.prefill, {.dtype = weights.dtype(), .quantised = weights.keeps_blocks()});
+  }
 };
 
 struct RunSetup {

@@ -51,6 +51,11 @@ DType computed_in(WeightPolicy policy, DType natural) {
   return policy == WeightPolicy::kBf16 || quantised_type(policy) ? DType::kBF16 : natural;
 }
 
+bool prefills_in_int8(PrefillType wanted, const ComputeTypes& types) {
+  if (wanted != PrefillType::kAuto) return wanted == PrefillType::kInt8;
+  return types.quantised && types.dtype != DType::kF32;
+}
+
 // On a GPU, products with kept weights exist for bf16 only; with other types they would be slower than plain products.
 WeightStoreOptions weight_options(WeightPolicy policy, std::optional<DType> wanted, DType natural, Backend backend) {
   const std::optional<WeightType> quantised = quantised_type(policy);

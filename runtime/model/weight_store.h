@@ -35,6 +35,20 @@ bool dequantises(WeightPolicy policy);
 // of a quantised file are.
 DType computed_in(WeightPolicy policy, DType natural);
 
+// The arithmetic of prefill (--prefill-type; docs/design.md, section 5).
+enum class PrefillType : uint8_t {
+  kAuto,     // int8 where weights are kept quantised and the computation is not f32
+  kCompute,  // the type of the computation ("bf16" on the command line)
+  kInt8,
+};
+struct ComputeTypes {
+  DType dtype;
+  bool quantised;  // some matrices are kept so
+};
+bool prefills_in_int8(PrefillType wanted, const ComputeTypes& types);
+// "int8", or the name of the computation's type.
+inline const char* prefill_type_name(bool int8, DType dtype) { return int8 ? "int8" : dtype_name(dtype); }
+
 // The tensors that have one type in the files and one on the device.
 struct WeightTypeUse {
   std::string stored, loaded;  // "Q4_K", "BF16"

@@ -100,13 +100,17 @@ PrefixKey rows_cache_key(const RowsKeyInput& rows, const Device& device) {
   identity.put(c.family);
   const AttentionSpec& a = c.layers.front().attention;
   for (const int64_t size : {c.layer_count(), c.hidden, a.heads, a.kv_heads, a.head_dim, c.layers.front().ffn.width,
-                             c.vocab, c.max_positions, rows.prefill_group}) {
+                             c.vocab, c.max_positions, rows.prefill_int8 ? 0 : rows.prefill_group}) {
     identity.add(size);
   }
   identity.add(c.rms_eps);
   for (const bool quirk : {a.qkv_bias, a.output_bias, a.qk_norm}) identity.add(quirk);
   for (const DType type : {rows.dtype, rows.k_type, rows.v_type}) identity.add(type);
   if (rows.quantised) identity.put(weight_type_info(*rows.quantised).name);
+  if (rows.prefill_int8) {  // made of the blocks' values, or of values that were rounded first
+    identity.put("prefill in int8");
+    identity.add(rows.keeps_blocks);
+  }
   add_rope(c.rope, &identity);
   add_place(device, &identity);
   return identity.finish();

@@ -24,6 +24,8 @@ struct RowsKeyInput {
   DType dtype{}, k_type{}, v_type{};
   std::optional<WeightType> quantised;  // what matrices are quantised to as they are loaded; none: none is
   int64_t prefill_group = 0;
+  bool prefill_int8 = false;
+  bool keeps_blocks = false;  // quantised matrices are multiplied by the values of their blocks
 };
 PrefixKey rows_cache_key(const RowsKeyInput& rows, const Device& device);
 
