@@ -55,6 +55,8 @@ constexpr double kMadeValuesPerUs = 498e3;
 constexpr int64_t kGroupRows = 64, kMiddleGroupRows = 512, kPrefillGroupRows = 2048;
 // A GPU under full load lowers its clock.
 constexpr double kPrefillProductShare = 0.9;
+// The share of the rows' read rate that their conversion to int8 reaches: by prototypes of the kernels.
+constexpr double kConvertedShare = 0.6;
 // Host work of a run before its layers, and between them and the first token: memory, tables, waits.
 constexpr double kPrefillMs = 2.2;
 // The share of the link's peak that a step-long stream of 16 MiB copies reaches.
@@ -191,7 +193,7 @@ double layers_ms(const CostInput& in, int64_t rows) {
 
 // Products of all layers over a prompt: whole groups, then the remainder in smaller groups. The smallest read the
 // weights as a decode step does.
-double prefill_products_ms(const CostInput& in, int64_t tokens) {
+double plain_prefill_products_ms(const CostInput& in, int64_t tokens) {
   const double layers = static_cast<double>(in.model.layers), weights = static_cast<double>(in.model.layer_weights());
   const double once = gb_ms(layers * weights * static_cast<double>(in.model.type_bytes), in.rates.weights_gb_per_s);
   const auto rows_ms = [&](int64_t rows) {
@@ -208,10 +210,34 @@ double prefill_products_ms(const CostInput& in, int64_t tokens) {
          static_cast<double>(small) * group_ms(kGroupRows, kProductUs);
 }
 
-// Each layer's quantised matrices become plain ones, once, or for each group of rows.
+// In 8 bits a product has one rate for every number of rows.
+double prefill_products_ms(const CostInput& in, int64_t tokens) {
+  const double rate = in.rates.int8_product_tflop_per_s;
+  if (!in.plan.prefill_int8 || rate <= 0) return plain_prefill_products_ms(in, tokens);
+  const double weights = static_cast<double>(in.model.layers * in.model.layer_weights());
+  const double groups = static_cast<double>(ceil_div(tokens, kPrefillGroupRows));
+  const double launches = groups * static_cast<double>(in.model.layers) * 4 * kMiddleProductUs * 1e-3;
+  return tflop_ms(2 * weights * static_cast<double>(tokens), rate) + (in.rates.gpu ? launches : 0);
+}
+
+double prefill_attention_ms(const CostInput& in, double tokens) {
+  const double flop = static_cast<double>(in.model.layers) * attention_flop(in.model, tokens, tokens / 2);
+  const double rate = in.rates.int8_attention_tflop_per_s;
+  return tflop_ms(flop, in.plan.prefill_int8 && rate > 0 ? rate : in.rates.attention_tflop_per_s);
+}
+
+// The rows of each layer are read once more, and written in 8 bits.
+double int8_rows_ms(const CostInput& in, double tokens) {
+  if (!in.plan.prefill_int8) return 0;
+  const ModelSizes& m = in.model;
+  const double elements = 2 * static_cast<double>(m.layers * m.kv_heads * m.head_dim) * tokens;
+  return gb_ms(elements * static_cast<double>(m.type_bytes + 1), kConvertedShare * in.rates.kv_gb_per_s);
+}
+
+// Each layer's quantised matrices become plain ones, and in 8 bits all matrices int8, once, or for each group of rows.
 double dequantise_ms(const CostInput& in, double groups) {
-  if (in.model.quantised.empty()) return 0;
-  const int64_t written = in.model.layers * in.model.layer_weights() * in.model.type_bytes;
+  if (in.model.quantised.empty() && !in.plan.prefill_int8) return 0;
+  const int64_t written = in.model.layers * in.model.layer_weights() * (in.plan.prefill_int8 ? 1 : in.model.type_bytes);
   const double times = in.plan.lean_prefill ? groups : 1;
   return times * gb_ms(static_cast<double>(in.model.layers_bytes()) + static_cast<double>(written),
                        kDequantiseShare * in.rates.weights_gb_per_s);
@@ -328,7 +354,7 @@ void add_fill(const CostInput& in, const StreamSchedule& schedule, PassCost* cos
 PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   CHECK(in.rates.known() && prompt_tokens > 0);
   const ModelSizes& m = in.model;
-  const double tokens = static_cast<double>(prompt_tokens), layers = static_cast<double>(m.layers);
+  const double tokens = static_cast<double>(prompt_tokens);
   PassCost cost;
   cost.weight_bytes = static_cast<uint64_t>(m.layers * m.layer_weights() * m.type_bytes);
   cost.kv_bytes = m.rows.bytes_all_layers() * static_cast<uint64_t>(prompt_tokens);
@@ -336,11 +362,10 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   cost.link_bytes = schedule.bytes() + in.plan.remainder_bytes;
   add_disk(schedule.disk_bytes(), in.rates.disk_write_gb_per_s, &cost);
   cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_host_gb_per_s);
-  const double attention = tflop_ms(layers * attention_flop(m, tokens, tokens / 2), in.rates.attention_tflop_per_s);
-  cost.device_ms = prefill_products_ms(in, prompt_tokens) + attention;
+  cost.device_ms = prefill_products_ms(in, prompt_tokens) + prefill_attention_ms(in, tokens);
   if (in.rates.gpu) {
     const double groups = static_cast<double>(ceil_div(prompt_tokens, kPrefillGroupRows));
-    cost.device_ms += prefill_states_ms(in, prompt_tokens) + dequantise_ms(in, groups) +
+    cost.device_ms += prefill_states_ms(in, prompt_tokens) + dequantise_ms(in, groups) + int8_rows_ms(in, tokens) +
                       groups * layers_ms(in, prompt_tokens) + kPrefillMs;
   } else {
     cost.device_ms += layers_ms(in, prompt_tokens);

@@ -17,13 +17,15 @@ struct MachineRates {
   bool gpu = false;               // false: the CPU backend, where kernels and copies share cores and memory
   double to_device_gb_per_s = 0;  // pinned memory, copies of 16 MiB and more
   double to_host_gb_per_s = 0;
-  double weights_gb_per_s = 0;                             // a large matrix times few rows
-  double kv_gb_per_s = 0;                                  // decode attention of one query
-  double product_tflop_per_s = 0;                          // a large matrix times a group of prefill
-  double attention_tflop_per_s = 0;                        // prefill attention
-  double queries_tflop_per_s = 0;                          // decode attention of many queries
+  double weights_gb_per_s = 0;       // a large matrix times few rows
+  double kv_gb_per_s = 0;            // decode attention of one query
+  double product_tflop_per_s = 0;    // a large matrix times a group of prefill
+  double attention_tflop_per_s = 0;  // prefill attention
+  double queries_tflop_per_s = 0;    // decode attention of many queries
+  // Of prefill in 8 bits: T operations/s. 0: unknown, and taken to be as fast as the computation's type.
+  double int8_product_tflop_per_s = 0, int8_attention_tflop_per_s = 0;
   double disk_read_gb_per_s = 0, disk_write_gb_per_s = 0;  // large blocks, deep queue; 0: unknown
-  bool known() const;                                      // all but the disk's are set
+  bool known() const;                                      // all but the disk's and those of 8 bits are set
 };
 
 // Matrices of one type that stay quantised: all layers' and the head's.

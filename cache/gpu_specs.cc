@@ -9,31 +9,31 @@ namespace {
 
 struct Row {
   const char *id, *name;
-  double memory_gib, memory_gb_per_s, bf16_tflop_per_s;
+  double memory_gib, memory_gb_per_s, bf16_tflop_per_s, int8_tops;
   bool warp_groups;
   int generation, lanes;
 };
 
-// GeForce rates are with fp32 accumulation, half of those with fp16 accumulation.
+// Rates of dense products. GeForce cards have a quarter of their int8 rate in bf16 with fp32 sums, others half of it.
 constexpr Row kGpuSpecs[] = {
-    {"rtx3080", "NVIDIA GeForce RTX 3080", 10, 760.3, 59.5, false, 4, 16},
-    {"rtx3090", "NVIDIA GeForce RTX 3090", 24, 936.2, 71, false, 4, 16},
-    {"rtx3090ti", "NVIDIA GeForce RTX 3090 Ti", 24, 1008, 80, false, 4, 16},
-    {"rtx4060ti16g", "NVIDIA GeForce RTX 4060 Ti 16 GB", 16, 288, 44.1, false, 4, 8},
-    {"rtx4070", "NVIDIA GeForce RTX 4070", 12, 504.2, 58.3, false, 4, 16},
-    {"rtx4070tisuper", "NVIDIA GeForce RTX 4070 Ti SUPER", 16, 672.3, 88.2, false, 4, 16},
-    {"rtx4080", "NVIDIA GeForce RTX 4080", 16, 716.8, 97.5, false, 4, 16},
-    {"rtx4080super", "NVIDIA GeForce RTX 4080 SUPER", 16, 736.3, 104.4, false, 4, 16},
-    {"rtx4090", "NVIDIA GeForce RTX 4090", 24, 1008, 165.2, false, 4, 16},
-    {"rtx5080", "NVIDIA GeForce RTX 5080", 16, 960, 112.6, false, 5, 16},
-    {"rtx5090", "NVIDIA GeForce RTX 5090", 32, 1792, 209.5, false, 5, 16},
-    {"rtxa6000", "NVIDIA RTX A6000", 48, 768, 154.8, false, 4, 16},
-    {"l4", "NVIDIA L4", 24, 300, 121, false, 4, 16},
-    {"l40s", "NVIDIA L40S", 48, 864, 362, false, 4, 16},
-    {"a10", "NVIDIA A10", 24, 600, 125, false, 4, 16},
-    {"a100", "NVIDIA A100 80GB PCIe", 80, 1935, 312, false, 4, 16},
-    {"h100", "NVIDIA H100 SXM", 80, 3350, 989, true, 5, 16},
-    {"h200", "NVIDIA H200 SXM", 141, 4800, 989, true, 5, 16},
+    {"rtx3080", "NVIDIA GeForce RTX 3080", 10, 760.3, 59.5, 238, false, 4, 16},
+    {"rtx3090", "NVIDIA GeForce RTX 3090", 24, 936.2, 71, 284, false, 4, 16},
+    {"rtx3090ti", "NVIDIA GeForce RTX 3090 Ti", 24, 1008, 80, 320, false, 4, 16},
+    {"rtx4060ti16g", "NVIDIA GeForce RTX 4060 Ti 16 GB", 16, 288, 44.1, 176.5, false, 4, 8},
+    {"rtx4070", "NVIDIA GeForce RTX 4070", 12, 504.2, 58.3, 233.2, false, 4, 16},
+    {"rtx4070tisuper", "NVIDIA GeForce RTX 4070 Ti SUPER", 16, 672.3, 88.2, 353, false, 4, 16},
+    {"rtx4080", "NVIDIA GeForce RTX 4080", 16, 716.8, 97.5, 390, false, 4, 16},
+    {"rtx4080super", "NVIDIA GeForce RTX 4080 SUPER", 16, 736.3, 104.4, 418, false, 4, 16},
+    {"rtx4090", "NVIDIA GeForce RTX 4090", 24, 1008, 165.2, 660.6, false, 4, 16},
+    {"rtx5080", "NVIDIA GeForce RTX 5080", 16, 960, 112.6, 450.2, false, 5, 16},
+    {"rtx5090", "NVIDIA GeForce RTX 5090", 32, 1792, 209.5, 838, false, 5, 16},
+    {"rtxa6000", "NVIDIA RTX A6000", 48, 768, 154.8, 309.7, false, 4, 16},
+    {"l4", "NVIDIA L4", 24, 300, 121, 242, false, 4, 16},
+    {"l40s", "NVIDIA L40S", 48, 864, 362, 733, false, 4, 16},
+    {"a10", "NVIDIA A10", 24, 600, 125, 250, false, 4, 16},
+    {"a100", "NVIDIA A100 80GB PCIe", 80, 1935, 312, 624, false, 4, 16},
+    {"h100", "NVIDIA H100 SXM", 80, 3350, 989, 1979, true, 5, 16},
+    {"h200", "NVIDIA H200 SXM", 141, 4800, 989, 1979, true, 5, 16},
 };
 
 // Measured on an H200, as a share of its data sheet (bench/results: profile_h200.json, kernel_gpu_bench_h200.jsonl,
@@ -45,6 +45,12 @@ constexpr double kProductOfPeak = 0.80;    // 790 of 989 TFLOP/s
 constexpr double kMmaSyncOfHopper = 0.64;  // 631
 constexpr double kAttentionOfMma = 0.55;   // 350 of 631
 constexpr double kQueriesOfMma = 0.45;     // 284
+// Prefill in 8 bits, as shares of the rate of mma.sync in int8, which is the sheet's but on Hopper. There they were
+// measured with prototypes; a Hopper card does not run other instructions beside mma.sync, so that the shares of the
+// other cards are assumed to be higher.
+constexpr double kMmaSyncOfHopperInt8 = 0.645;  // 1,276 of 1,979 T/s
+constexpr double kInt8ProductOfHopper = 0.78, kInt8AttentionOfHopper = 0.37;
+constexpr double kInt8ProductOfMma = 0.75, kInt8AttentionOfMma = 0.65;
 
 std::string plain(std::string_view text) {
   std::string out;
@@ -98,6 +104,7 @@ GpuSpec spec_of(const Row& row) {
           .memory_gib = row.memory_gib,
           .memory_gb_per_s = row.memory_gb_per_s,
           .bf16_tflop_per_s = row.bf16_tflop_per_s,
+          .int8_tops = row.int8_tops,
           .warp_groups = row.warp_groups,
           .pcie_generation = row.generation,
           .pcie_lanes = row.lanes};
@@ -120,6 +127,7 @@ uint64_t GpuSpec::vram_bytes() const {
 MachineRates GpuSpec::rates() const {
   const double link = kLinkOfPeak * pcie_gb_per_s(pcie_generation, pcie_lanes);
   const double mma = bf16_tflop_per_s * (warp_groups ? kMmaSyncOfHopper : 1);
+  const double int8 = int8_tops * (warp_groups ? kMmaSyncOfHopperInt8 : 1);
   return {.gpu = true,
           .to_device_gb_per_s = link,
           .to_host_gb_per_s = link,
@@ -127,7 +135,9 @@ MachineRates GpuSpec::rates() const {
           .kv_gb_per_s = kRowsOfMemory * memory_gb_per_s,
           .product_tflop_per_s = kProductOfPeak * bf16_tflop_per_s,
           .attention_tflop_per_s = kAttentionOfMma * mma,
-          .queries_tflop_per_s = kQueriesOfMma * mma};
+          .queries_tflop_per_s = kQueriesOfMma * mma,
+          .int8_product_tflop_per_s = (warp_groups ? kInt8ProductOfHopper : kInt8ProductOfMma) * int8,
+          .int8_attention_tflop_per_s = (warp_groups ? kInt8AttentionOfHopper : kInt8AttentionOfMma) * int8};
 }
 
 std::vector<GpuSpec> known_gpus() {

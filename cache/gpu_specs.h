@@ -17,6 +17,7 @@ struct GpuSpec {
   double memory_gib = 0;  // nominal
   double memory_gb_per_s = 0;
   double bf16_tflop_per_s = 0;  // dense, fp32 accumulation
+  double int8_tops = 0;         // dense, T operations/s
   bool warp_groups = false;     // Hopper: our attention uses mma.sync, which reaches only a part of that peak
   int pcie_generation = 4, pcie_lanes = 16;
 

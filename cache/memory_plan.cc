@@ -76,6 +76,7 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   plan.index_bytes = in.partial.blocks > 0 ? block_index_bytes(exact, in.context_rows) : 0;
   plan.late_partial = in.late_partial;
   plan.lean_prefill = in.lean_prefill;
+  plan.prefill_int8 = in.prefill_int8;
   const int64_t built = segments_for(in.prompt_rows);
   plan.layer_buffer_bytes = segments_bytes(exact, 0, built);
   plan.stored_layer_bytes = in.rows.has_low_bit() ? segments_bytes(in.rows, 0, built) : 0;

@@ -51,6 +51,7 @@ struct PlanInput {
   bool remainders = false;
   bool late_partial = false;  // see MemoryPlan; try_plan() sets it where nothing fits otherwise
   bool lean_prefill = false;  // see MemoryPlan; prefill_work is then such a prefill's
+  bool prefill_int8 = false;  // prefill in 8 bits, whose work memory prefill_work has
 };
 
 struct PlanLine {
@@ -79,6 +80,7 @@ struct MemoryPlan {
   // Prefill dequantises each matrix right before its product, for every group of rows, so that it has one at a time in
   // place of a layer's.
   bool lean_prefill = false;
+  bool prefill_int8 = false;  // prefill in 8 bits: the same matrices are converted to int8 in place of dequantised
   // Segments [resident_segments, remainder_segments) of the layers with rows in host memory have remainders there, too;
   // 0: none. Their work memory is on the device: a slot's rows, and the lengths of all lists, which are also in host
   // memory.

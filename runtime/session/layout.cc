@@ -246,6 +246,7 @@ PlanInput SessionLayout::plan_input() const {
   input.pass_rows = pass_rows();
   input.mode = options_.kv;
   input.lean_prefill = options_.lean_prefill;
+  input.prefill_int8 = options_.prefill_int8;
   input.disk_free = disk_free_bytes();
   input.disk_slots = options_.spill.slots;
   input.vram_free = device_.vram().free_bytes();
