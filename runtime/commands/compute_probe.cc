@@ -9,6 +9,8 @@
 #include "cache/layout.h"
 #include "kernels/attention/op.h"
 #include "kernels/elementwise/op.h"
+#include "kernels/int8/op.h"
+#include "kernels/int8_attention/op.h"
 #include "kernels/product/op.h"
 #include "offload/host/clock.h"
 
@@ -65,6 +67,8 @@ class ComputeProbe {
   Times prefill_times(const Rows& rows);
   Times prefix_times(Rows& rows, int64_t queries, int64_t segments);
   Times product_times(ProductPath path, int64_t rows);
+  Times int8_product_times(int64_t rows);
+  Times int8_attention_times(const Rows& rows);
   std::vector<KvSegment> segments_of(const DeviceBuffer& kv, int64_t rows) const;
   AttentionShape attention_shape(int64_t queries) const;
 
@@ -134,6 +138,43 @@ void ComputeProbe::measure_products(ComputeRates* rates) {
   rates->weights_gb_per_s = rate_of(2e-9 * elements, product_times(ProductPath::kDecode, s.decode_rows));
   rates->product_tflop_per_s = rate_of(2e-12 * elements * static_cast<double>(s.prefill_rows),
                                        product_times(ProductPath::kPrefill, s.prefill_rows));
+  rates->int8_product_tflop_per_s =
+      rate_of(2e-12 * elements * static_cast<double>(s.prefill_rows), int8_product_times(s.prefill_rows));
+}
+
+// Without the conversions: the matrix's is paid once a prompt, the input's is a matter of bytes.
+Times ComputeProbe::int8_product_times(int64_t rows) {
+  const Sizes& s = sizes();
+  const Backend backend = device_.backend();
+  const auto int8_rows = [](const DeviceBuffer& buffer, uint64_t values) {
+    return Int8Rows{.values = buffer.as<int8_t>(), .scales = reinterpret_cast<float*>(buffer.data() + values)};
+  };
+  const auto bytes = [&](int64_t n) { return round_up(int8_values_bytes(backend, n, s.k), 256); };
+  const auto buffer = [&](int64_t n) {
+    return device_.allocate(bytes(n) + static_cast<uint64_t>(n) * sizeof(float), "measuring the compute");
+  };
+  const DeviceBuffer w = buffer(s.n), x = buffer(rows), out = made_up(rows * s.n);
+  {
+    const DeviceBuffer plain = made_up(s.n * s.k);
+    int8_weight({.weight = plain_weight(plain.data(), DType::kBF16, s.n, s.k),
+                 .type = DType::kBF16,
+                 .out = int8_rows(w, bytes(s.n))},
+                *stream_);
+    int8_activation(
+        {.x = plain.data(), .type = DType::kBF16, .rows = rows, .cols = s.k, .out = int8_rows(x, bytes(rows))},
+        *stream_);
+    stream_->synchronize();
+  }
+  return measure([&] {
+    int8_product({.x = int8_rows(x, bytes(rows)),
+                  .weight = int8_rows(w, bytes(s.n)),
+                  .out = out.data(),
+                  .type = DType::kBF16,
+                  .rows = rows,
+                  .n = s.n,
+                  .k = s.k},
+                 *stream_);
+  });
 }
 
 std::vector<KvSegment> ComputeProbe::segments_of(const DeviceBuffer& kv, int64_t rows) const {
@@ -219,6 +260,48 @@ Times ComputeProbe::prefill_times(const Rows& rows) {
   });
 }
 
+// Without the conversion of K and V, which a layer pays once a prompt.
+Times ComputeProbe::int8_attention_times(const Rows& rows) {
+  const Sizes& s = sizes();
+  const Backend backend = device_.backend();
+  const AttentionShape shape = attention_shape(s.prefill_queries);
+  const auto buffer = [&](uint64_t bytes) { return device_.allocate(bytes, "measuring the compute"); };
+  const DeviceBuffer converted = buffer(int8_kv_bytes(backend, s.context, s.kv_heads, s.head_dim)),
+                     centre = buffer(static_cast<uint64_t>(s.kv_heads * s.head_dim) * sizeof(float)),
+                     workspace = buffer(int8_attention_workspace(backend, shape));
+  const KvSegment* const segments = rows.table.as<KvSegment>();
+  const Int8KvRows kv{.data = converted.data(), .rows = s.context};
+  int8_centre({.segments = segments,
+               .segment_count = rows.count(),
+               .k_type = DType::kBF16,
+               .kv_heads = s.kv_heads,
+               .head_dim = s.head_dim,
+               .centre = centre.as<float>()},
+              *stream_);
+  int8_kv({.segments = segments,
+           .segment_count = rows.count(),
+           .k_type = DType::kBF16,
+           .v_type = DType::kBF16,
+           .kv_heads = s.kv_heads,
+           .head_dim = s.head_dim,
+           .centre = centre.as<float>(),
+           .first = 0,
+           .end = s.context,
+           .out = kv},
+          *stream_);
+  return measure([&] {
+    int8_attention({.shape = shape,
+                    .q = rows.q.data(),
+                    .kv = kv,
+                    .segments = segments,
+                    .out = rows.out.data(),
+                    .workspace = workspace.data(),
+                    .segment_count = rows.count(),
+                    .first_position = s.context - s.prefill_queries},
+                   *stream_);
+  });
+}
+
 Times ComputeProbe::prefix_times(Rows& rows, int64_t queries, int64_t segments) {
   const int64_t width = sizes().heads * sizes().head_dim;
   const auto view = [&](const DeviceBuffer& b, int64_t n) {
@@ -249,6 +332,7 @@ void ComputeProbe::measure_attention(ComputeRates* rates) {
   const double queries = static_cast<double>(s.prefill_queries);
   const double prefill_flop = 4 * width * queries * (context - queries / 2);
   rates->attention_tflop_per_s = rate_of(1e-12 * prefill_flop, prefill_times(rows));
+  rates->int8_attention_tflop_per_s = rate_of(1e-12 * prefill_flop, int8_attention_times(rows));
   // Times half of the rows and all of them: the difference is the time of the rows alone. The rest is the start and end
   // of the kernels, which a layer's fixed time already includes.
   const int64_t count = rows.count(), half = count / 2;

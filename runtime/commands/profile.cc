@@ -199,6 +199,8 @@ void Profiler::compute() {
     add_rate("product", rates.product_tflop_per_s, "TFLOP/s");
     add_rate("prefill attention", rates.attention_tflop_per_s, "TFLOP/s");
     add_rate("attention of 64 queries", rates.queries_tflop_per_s, "TFLOP/s");
+    add_rate("product in 8 bits", rates.int8_product_tflop_per_s, "T/s");
+    add_rate("prefill attention in 8 bits", rates.int8_attention_tflop_per_s, "T/s");
   });
 }
 
@@ -311,6 +313,8 @@ const ProfileRow* ProfileReport::row_of(Rate rate) const {
       {&MachineRates::product_tflop_per_s, ProfileGroup::kCompute, "product"},
       {&MachineRates::attention_tflop_per_s, ProfileGroup::kCompute, "prefill attention"},
       {&MachineRates::queries_tflop_per_s, ProfileGroup::kCompute, "attention of 64 queries"},
+      {&MachineRates::int8_product_tflop_per_s, ProfileGroup::kCompute, "product in 8 bits"},
+      {&MachineRates::int8_attention_tflop_per_s, ProfileGroup::kCompute, "prefill attention in 8 bits"},
       {&MachineRates::disk_read_gb_per_s, ProfileGroup::kDisk, "sequential read", kMiB},
       {&MachineRates::disk_write_gb_per_s, ProfileGroup::kDisk, "sequential write", kMiB}};
   for (const Source& source : sources) {

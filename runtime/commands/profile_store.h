@@ -18,7 +18,7 @@ struct RateName {
   const char* title;  // for people
   double MachineRates::*rate;
 };
-constexpr std::array<RateName, 9> kRateNames = {
+constexpr std::array<RateName, 11> kRateNames = {
     {{"to_device_gb_per_s", "copies to the device", &MachineRates::to_device_gb_per_s},
      {"to_host_gb_per_s", "copies to the host", &MachineRates::to_host_gb_per_s},
      {"weights_gb_per_s", "reading weights", &MachineRates::weights_gb_per_s},
@@ -26,6 +26,8 @@ constexpr std::array<RateName, 9> kRateNames = {
      {"product_tflop_per_s", "products", &MachineRates::product_tflop_per_s},
      {"attention_tflop_per_s", "prefill attention", &MachineRates::attention_tflop_per_s},
      {"queries_tflop_per_s", "attention of many queries", &MachineRates::queries_tflop_per_s},
+     {"int8_product_tflop_per_s", "products in 8 bits", &MachineRates::int8_product_tflop_per_s},
+     {"int8_attention_tflop_per_s", "prefill attention in 8 bits", &MachineRates::int8_attention_tflop_per_s},
      {"disk_read_gb_per_s", "disk reads", &MachineRates::disk_read_gb_per_s},
      {"disk_write_gb_per_s", "disk writes", &MachineRates::disk_write_gb_per_s}}};
 
