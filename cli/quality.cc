@@ -63,7 +63,8 @@ ExitCode run_perplexity(const QualityArgs& args) {
                             .documents = args.quality.documents,
                             .most_tokens = args.most_tokens,
                             .interrupt = output.interrupt(),
-                            .outputs = {args.results}};
+                            .outputs = {args.results},
+                            .against = args.against};
   options.engine.use_chat_template = false;  // a document is plain text
   auto hooks = output.hooks<PerplexityHooks>();
   hooks.on_row = [&](const PerplexityReport& so_far) {

@@ -89,9 +89,10 @@ struct BenchArgs {
 
 struct QualityArgs {
   QualityOptions quality;
-  bool perplexity = false;    // instead of what partial verification gets wrong
-  bool draft_needle = false;  // the same
-  int64_t most_tokens = 0;    // -p with --perplexity; 0: not given
+  bool perplexity = false;               // instead of what partial verification gets wrong
+  bool draft_needle = false;             // the same
+  int64_t most_tokens = 0;               // -p with --perplexity; 0: not given
+  std::optional<PrefillType> against{};  // --against, with --perplexity
   OutputArgs output;
   std::string results;  // -o: also writes the JSON object to a file
 };

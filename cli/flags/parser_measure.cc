@@ -127,12 +127,18 @@ void Parser::add_quality() {
       ->type_name("FILE|DIR...")
       ->envname("HEADRACE_DOCUMENTS")
       ->group("Work");
-  add_flags(*quality_app, "Work",
-            {{"--perplexity", &quality.perplexity,
-              "Measure only how well the model predicts the documents: each is one context, the first token is not "
-              "predicted"},
-             {"--draft-needle", &quality.draft_needle,
-              "Measure only how a draft ranks the tokens of a number that is hidden in the documents"}});
+  add_flags(
+      *quality_app, "Work",
+      {{"--perplexity", &quality.perplexity,
+        "Measure only how well the model predicts the documents: each is one context, the first token is not "
+        "predicted"},
+       {"--against", "TYPE",
+        choice_value<std::optional<PrefillType>>(
+            &quality.against,
+            {{"auto", PrefillType::kAuto}, {"bf16", PrefillType::kCompute}, {"int8", PrefillType::kInt8}}),
+        "With --perplexity: score with this --prefill-type, too, and compare the two distributions of each token"},
+       {"--draft-needle", &quality.draft_needle,
+        "Measure only how a draft ranks the tokens of a number that is hidden in the documents"}});
   add_flags(*quality_app, "Work", quality_flags(options));
   add_flags(*quality_app, "Memory and device", memory_flags(engine));
   add_list_devices(*quality_app);
@@ -142,9 +148,11 @@ void Parser::add_quality() {
   add_flags(*quality_app, "Output", result_flags(&quality.output, &quality.results, "HEADRACE_QUALITY_OUTPUT"));
   CLI::Option* const perplexity = quality_app->get_option("--perplexity");
   CLI::Option* const needle = quality_app->get_option("--draft-needle");
+  quality_app->get_option("--against")->needs(perplexity);
   for (CLI::Option* option : quality_app->get_options()) {  // those that would have no effect
     const std::string &heading = option->get_group(), name = option->get_single_name();
-    const bool of_text = heading == "Work" && name != "perplexity" && name != "documents" && name != "prompt-tokens";
+    const bool of_text = heading == "Work" && name != "perplexity" && name != "against" && name != "documents" &&
+                         name != "prompt-tokens";
     if (of_text || heading == "Draft" || heading == "Verification" || name.find("chat-template") != std::string::npos ||
         name == "thinking") {
       perplexity->excludes(option);

@@ -86,7 +86,11 @@ std::string perplexity_heading(const PerplexityReport& report) {
 std::string perplexity_line(const PerplexityRow& row) {
   return str(
       columns({format_count(row.predicted), fixed(row.nats(), 6), fixed(row.perplexity(), 4)}, kPerplexityWidths), "  ",
-      short_name(row.document), "\n");
+      short_name(row.document),
+      row.against_nats_sum > 0 ? str("; against ", fixed(row.against().perplexity(), 4), ", KL ", fixed(row.kl(), 5),
+                                     " nats, the same first token at ", fixed(100 * row.top1(), 1), "%")
+                               : "",
+      "\n");
 }
 
 std::string perplexity_summary(const PerplexityReport& report) {

@@ -165,6 +165,7 @@ std::optional<GenerateResult> Engine::Impl::generate(const std::vector<int32_t>&
   check_ids(config, run.score_next);
   CHECK(run.score_next.empty() || run.score_next.size() == prompt.size());
   check_ids(config, run.forced);
+  CHECK(!run.score_next.empty() || (!run.prefill && run.compare == nullptr));
   CHECK(run.forced.empty() ||
         (static_cast<int64_t>(run.forced.size()) == run.max_tokens && run.sampling.temperature == 0));
   Trace* const trace = device->trace();
@@ -186,7 +187,7 @@ std::optional<GenerateResult> Engine::Impl::generate(const std::vector<int32_t>&
   result.timings.load_ms = load_ms;
   result.chat_template = chat_name;
   result.weight_types = weights->types();
-  result.prefill_type = prefill_type_name(context().prefills_in_int8(), weights->dtype());
+  result.prefill_type = prefill_type_name(context().prefills_in_int8(run.prefill), weights->dtype());
   result.plain_products = plain_products(*compute);
   result.damage = weights->damage().lines;
   const std::vector<std::string> drafts = draft_model ? draft_model->damage().lines : std::vector<std::string>();
@@ -203,7 +204,7 @@ std::optional<GenerateResult> Engine::Impl::generate(const std::vector<int32_t>&
 Engine::Impl::Attempt Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                                             std::optional<HostClock::time_point>* started, GenerateResult* result,
                                             Progress* progress) {
-  PromptScores scores{.next = run.score_next, .log_probs = {}};
+  PromptScores scores{.next = run.score_next, .log_probs = {}, .compare = run.compare};
   Started begun;
   std::optional<SessionPlan> plan = begin(prompt, run, &scores, &begun, result);
   if (!plan) return Attempt::kDoesNotFit;
@@ -267,7 +268,7 @@ std::optional<SessionPlan> Engine::Impl::begin(const std::vector<int32_t>& promp
 
 // Of a run without a saved prefix, which needs the least.
 DoesNotFit Engine::Impl::refusal(const std::vector<int32_t>& prompt, const GenerateOptions& run) const {
-  PromptScores scores{.next = run.score_next, .log_probs = {}};
+  PromptScores scores{.next = run.score_next, .log_probs = {}, .compare = run.compare};
   RunSetup setup = resolve_options(context(), static_cast<int64_t>(prompt.size()), run);
   if (!scores.next.empty()) setup.session.scores = &scores;
   return headrace::refusal(context(), run, &setup);

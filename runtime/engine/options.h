@@ -20,6 +20,7 @@
 #include "runtime/model/weight_store.h"
 #include "runtime/prefix/store.h"
 #include "runtime/session/log_probs.h"
+#include "runtime/session/state_comparison.h"
 #include "runtime/speculation/pending_tree.h"
 #include "runtime/speculation/policy/refresh_policy.h"
 #include "runtime/speculation/verify_options.h"
@@ -86,6 +87,9 @@ struct GenerateOptions {
   StepCosts step_costs{};
   // If not empty: the token after each token of the prompt; GenerateResult::log_probs has their log-probabilities.
   std::vector<int32_t> score_next{};
+  // With score_next: prefill's arithmetic instead of the engine's, and what compares two of them (state_comparison.h).
+  std::optional<PrefillType> prefill{};
+  StateComparison* compare = nullptr;
   // If not empty: the tokens of the answer, whatever the target samples (teacher forcing). GenerateResult::forced tells
   // for each but the first whether the target samples it and how the draft ranks it. REQUIRES: max_tokens is their
   // number, verification is off (kFull), trees have one level.

@@ -46,7 +46,7 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
   session.spill = options.spill;
   session.ring = options.ring;
   session.prefill_group = options.prefill_group;
-  session.prefill_int8 = context.prefills_in_int8();
+  session.prefill_int8 = context.prefills_in_int8(run.prefill);
   session.log_probs = log_probs_of(context, run);
   session.remainders = options.remainders;
   return session;

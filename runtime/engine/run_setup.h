@@ -32,8 +32,10 @@ struct RunContext {
   std::optional<MachineRates> rates{};  // by which --partial-kv auto compares kinds; none: the most exact that fits
 
   int64_t context_limit() const { return options.ctx_size > 0 ? options.ctx_size : config.max_positions; }
-  bool prefills_in_int8() const {
-    return headrace::prefills_in_int8(options.prefill, {.dtype = weights.dtype(), .quantised = weights.keeps_blocks()});
+  // `wanted`: of a run instead of the engine's.
+  bool prefills_in_int8(std::optional<PrefillType> wanted = std::nullopt) const {
+    return headrace::prefills_in_int8(wanted.value_or(options.prefill),
+                                      {.dtype = weights.dtype(), .quantised = weights.keeps_blocks()});
   }
 };
 

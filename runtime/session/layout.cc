@@ -298,7 +298,12 @@ PrefillWork SessionLayout::carve_prefill(const PromptShape& shape, BumpAllocator
   if (scored()) {
     work.next = allocator.take<int32_t>(prompt);
     work.log_probs = allocator.take<float>(prompt);
-    work.logits = allocator.take<float>(std::min(computed, kDrawnRows) * config_.vocab);
+    const int64_t rows = std::min(computed, kDrawnRows);
+    work.logits = allocator.take<float>(rows * config_.vocab);
+    if (options_.compares()) {
+      work.reference = allocator.take_bytes(static_cast<uint64_t>(rows) * hidden_row_bytes());
+      work.reference_logits = allocator.take<float>(rows * config_.vocab);
+    }
   }
   return work;
 }

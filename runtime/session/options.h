@@ -14,6 +14,7 @@
 #include "runtime/model/config.h"
 #include "runtime/prefix/run.h"
 #include "runtime/session/log_probs.h"
+#include "runtime/session/state_comparison.h"
 
 namespace headrace {
 
@@ -23,8 +24,9 @@ constexpr int64_t kDrawnRows = 64;
 
 // Requests the log-probability of the token after each token of the prompt.
 struct PromptScores {
-  std::vector<int32_t> next;     // [prompt_tokens]: the tokens
-  std::vector<float> log_probs;  // out: as many; NaN where the logits are not finite
+  std::vector<int32_t> next;           // [prompt_tokens]: the tokens
+  std::vector<float> log_probs;        // out: as many; NaN where the logits are not finite
+  StateComparison* compare = nullptr;  // null: nothing is compared; outlives the session
 };
 
 struct SessionOptions {
@@ -54,6 +56,7 @@ struct SessionOptions {
   Draft* draft = nullptr;          // gets the target's states, and is part of the plan; outlives the session
   PromptScores* scores = nullptr;  // filled by prefill, which then computes every row; outlives the session
 
+  bool compares() const { return scores != nullptr && scores->compare != nullptr; }
   bool partial_on() const { return partial.shape.serves(context_tokens); }  // else every step reads all rows
   int64_t prefill_rows(Backend backend) const;                              // of a prefill product
   // Rows that a later prompt may use end at multiples of this, so that the rows behind them have the bits of a fresh

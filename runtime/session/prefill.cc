@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/elementwise/op.h"
 #include "offload/device/trace.h"
+#include "offload/host/thread_pool.h"
 #include "runtime/kv/stored_rows.h"
 #include "runtime/session/attend.h"
 
@@ -252,6 +254,67 @@ bool Prefill::draft(std::span<const int32_t> ids) {
   return options_.draft->finish_prefill(ids, watcher_.progress, watcher_.interrupt);
 }
 
+// Leaves the final states for another run, or compares its logits with those that another run's states give.
+class Prefill::Comparison {
+ public:
+  Comparison(const SessionLayout& layout, const PrefillWork& work, Stream& compute)
+      : layout_(layout), work_(work), compute_(compute), to_(layout.options().scores->compare) {
+    if (to_ == nullptr) return;
+    leaves_ = to_->states.empty();
+    const auto prompt = static_cast<size_t>(layout.options().prompt_tokens);
+    const uint64_t rows = static_cast<uint64_t>(kDrawnRows), row = layout.hidden_row_bytes();
+    if (leaves_) {
+      to_->states.resize(prompt * row);
+    } else {
+      CHECK(to_->states.size() == prompt * row, "states of another prompt: ", to_->states.size(), " bytes");
+      to_->kl.assign(prompt, 0.0f);
+      to_->same_first.assign(prompt, 0);
+      pool_.emplace(layout.device().threads());
+    }
+    const uint64_t logits = leaves_ ? 0 : 2 * rows * static_cast<uint64_t>(layout.config().vocab) * sizeof(float);
+    host_ = layout.device().allocate_pinned(rows * row + logits, "the states of another run");
+  }
+
+  // The rows' logits are in work.logits. `pass` made them of `hidden`.
+  void add(const Pass& pass, const void* hidden, int64_t first) {
+    if (to_ == nullptr) return;
+    const uint64_t bytes = static_cast<uint64_t>(pass.rows) * layout_.hidden_row_bytes();
+    std::byte* const kept = to_->states.data() + static_cast<uint64_t>(first) * layout_.hidden_row_bytes();
+    if (leaves_) {
+      compute_.copy(host_.data(), hidden, bytes, Link::kDeviceToHost, "states");
+      compute_.synchronize();
+      std::copy_n(host_.data(), bytes, kept);
+      return;
+    }
+    std::copy_n(kept, bytes, host_.data());
+    compute_.copy(work_.reference, host_.data(), bytes, Link::kHostToDevice, "states");
+    output_logits(pass, work_.reference, work_.reference_logits);
+    const int64_t vocab = layout_.config().vocab;
+    const auto size = static_cast<size_t>(vocab);
+    const uint64_t logit_bytes = static_cast<uint64_t>(pass.rows * vocab) * sizeof(float);
+    auto* const logits =
+        reinterpret_cast<float*>(host_.data() + static_cast<uint64_t>(kDrawnRows) * layout_.hidden_row_bytes());
+    float* const reference = logits + kDrawnRows * vocab;
+    compute_.copy(logits, work_.logits, logit_bytes, Link::kDeviceToHost, "logits");
+    compute_.copy(reference, work_.reference_logits, logit_bytes, Link::kDeviceToHost, "logits");
+    compute_.synchronize();
+    pool_->parallel_for(pass.rows, [&](int64_t row, int) {
+      const Divergence found = divergence({reference + row * vocab, size}, {logits + row * vocab, size});
+      to_->kl[static_cast<size_t>(first + row)] = found.kl;
+      to_->same_first[static_cast<size_t>(first + row)] = found.same_first ? 1 : 0;
+    });
+  }
+
+ private:
+  const SessionLayout& layout_;
+  const PrefillWork& work_;
+  Stream& compute_;
+  StateComparison* const to_;  // null: nothing is compared
+  bool leaves_ = false;
+  PinnedBuffer host_;
+  std::optional<ThreadPool> pool_;
+};
+
 // The head reads the final states of kDrawnRows tokens at a time, so that their logits need little memory.
 bool Prefill::score(const PinnedBuffer& staging) {
   if (!layout_.scored()) return true;
@@ -264,20 +327,23 @@ bool Prefill::score(const PinnedBuffer& staging) {
   // Multiplies as prefill does where the head allows it: kept weights then give the bits of dequantised ones.
   const ProductPath path = layout_.device().backend() == Backend::kCpu ? ProductPath::kPrefill : ProductPath::kDecode;
   GroupProgress groups(layout_.device(), compute_, watcher_.progress, watcher_.interrupt);
+  Comparison comparison(layout_, work_, compute_);
   if (watcher_.progress) watcher_.progress->begin("score", "tokens", prompt);
   bool go_on = true;
   for (int64_t first = 0; first < prompt && go_on; first += kDrawnRows) {
     const int64_t rows = std::min(kDrawnRows, prompt - first);
     Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, path);
     pass.hidden_type = layout_.weights().dtype();  // the states are prefill's
-    const uint64_t offset = static_cast<uint64_t>(first) * layout_.hidden_row_bytes();
-    output_logits(pass, static_cast<std::byte*>(work_.hidden) + offset, work_.logits);
+    const std::byte* const hidden =
+        static_cast<std::byte*>(work_.hidden) + static_cast<uint64_t>(first) * layout_.hidden_row_bytes();
+    output_logits(pass, hidden, work_.logits);
     token_log_probs({.logits = work_.logits,
                      .tokens = work_.next + first,
                      .log_probs = work_.log_probs + first,
                      .rows = rows,
                      .vocab = layout_.config().vocab},
                     compute_);
+    comparison.add(pass, hidden, first);
     go_on = groups.enqueued(first + rows);
   }
   compute_.copy(host.log_probs, work_.log_probs, scores.next.size() * sizeof(float), Link::kDeviceToHost, "scores");

@@ -56,6 +56,7 @@ class Prefill {
   bool begin_prefix();
   bool draft(std::span<const int32_t> ids);
   bool score(const PinnedBuffer& staging);
+  class Comparison;
   LayerWeights layer_weights(int64_t layer);
   void group_rows(const Group& group, const Event& layer_left);
   int64_t first_segment(int64_t layer) const;                    // of the layer's, in the tables of segments

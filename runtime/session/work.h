@@ -78,6 +78,9 @@ struct PrefillWork {
   int32_t* next;     // [prompt]
   float* log_probs;  // [prompt]
   float* logits;     // [kDrawnRows, vocab]
+  // Null unless its states are compared: some of the other run's, and their logits.
+  std::byte* reference;     // [kDrawnRows, hidden]
+  float* reference_logits;  // [kDrawnRows, vocab]
 };
 
 // Pinned memory through which the prompt's ids, positions, segment table and scores are copied.

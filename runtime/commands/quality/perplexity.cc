@@ -1,5 +1,6 @@
 #include "runtime/commands/quality/perplexity.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -47,14 +48,29 @@ std::vector<Document> encode_documents(const PerplexityOptions& options, const E
 
 // The last token is predicted, but nothing is predicted from it: it is not part of the prompt.
 GenerateResult score(const PerplexityOptions& options, const std::vector<int32_t>& ids, Engine& engine,
-                     Progress* progress) {
+                     const PerplexityHooks& hooks, std::optional<PrefillType> prefill, StateComparison* compare) {
   GenerateOptions run;
   run.max_tokens = 1;
   run.speculate = false;
   run.verify = VerifyOptions{.mode = VerifyMode::kFull};
   run.interrupt = options.interrupt;
   run.score_next.assign(ids.begin() + 1, ids.end());
-  return engine.generate({ids.begin(), ids.end() - 1}, run, progress);
+  run.prefill = prefill;
+  run.compare = compare;
+  return engine.generate({ids.begin(), ids.end() - 1}, run, hooks.progress);
+}
+
+double nats_of(const Document& document, const GenerateResult& result) {
+  double sum = 0;
+  for (size_t i = 0; i < result.log_probs.size(); ++i) {
+    if (!std::isfinite(result.log_probs[i])) {
+      throw_error(ExitCode::kBadInput, document.name,
+                  str("the logits after ", i + 1, " tokens are not finite numbers: the model overflows on this text, ",
+                      "or its file is damaged"));
+    }
+    sum -= static_cast<double>(result.log_probs[i]);
+  }
+  return sum;
 }
 
 PerplexityRow make_row(const Document& document, const GenerateResult& result) {
@@ -62,25 +78,55 @@ PerplexityRow make_row(const Document& document, const GenerateResult& result) {
                     .tokens = static_cast<int64_t>(document.ids.size()),
                     .predicted = static_cast<int64_t>(result.log_probs.size()),
                     .seconds = result.timings.ttft_ms / 1000};
-  for (size_t i = 0; i < result.log_probs.size(); ++i) {
-    if (!std::isfinite(result.log_probs[i])) {
-      throw_error(ExitCode::kBadInput, document.name,
-                  str("the logits after ", i + 1, " tokens are not finite numbers: the model overflows on this text, ",
-                      "or its file is damaged"));
-    }
-    row.nats_sum -= static_cast<double>(result.log_probs[i]);
-  }
+  row.nats_sum = nats_of(document, result);
   return row;
 }
 
-ordered_json row_json(const PerplexityRow& row) {
+bool interrupted(const GenerateResult& result) {
+  return result.log_probs.empty() || result.finish_reason == FinishReason::kInterrupted;
+}
+
+// Scores a document, first with the other prefill if there is one. None: it was interrupted.
+std::optional<PerplexityRow> score_document(const PerplexityOptions& options, const Document& document, Engine& engine,
+                                            const PerplexityHooks& hooks, PerplexityReport* report) {
+  StateComparison comparison;
+  StateComparison* const compare = options.against ? &comparison : nullptr;
+  double against_nats = 0;
+  if (options.against) {
+    const GenerateResult other = score(options, document.ids, engine, hooks, options.against, compare);
+    if (interrupted(other)) return std::nullopt;
+    report->against = other.prefill_type;
+    against_nats = nats_of(document, other);
+  }
+  const GenerateResult result = score(options, document.ids, engine, hooks, std::nullopt, compare);
+  if (interrupted(result)) return std::nullopt;
+  report->prefill_type = result.prefill_type;
+  report->weight_types = result.weight_types;
+  report->damage = result.damage;
+  PerplexityRow row = make_row(document, result);
+  row.against_nats_sum = against_nats;
+  for (const float kl : comparison.kl) row.kl_sum += static_cast<double>(kl);
+  row.same_first = std::count(comparison.same_first.begin(), comparison.same_first.end(), 1);
+  return row;
+}
+
+// null: beyond what a double holds
+ordered_json perplexity_of(const PerplexityRow& row) {
+  return std::isfinite(row.perplexity()) ? ordered_json(to_decimals(row.perplexity(), 4)) : ordered_json();
+}
+
+ordered_json row_json(const PerplexityRow& row, bool compared) {
   ordered_json out = ordered_json::object();
   if (!row.document.empty()) out["document"] = row.document;
   out["tokens"] = row.tokens;
   out["predicted"] = row.predicted;
   out["nats"] = to_decimals(row.nats(), 6);
-  // null: beyond what a double holds
-  out["perplexity"] = std::isfinite(row.perplexity()) ? ordered_json(to_decimals(row.perplexity(), 4)) : ordered_json();
+  out["perplexity"] = perplexity_of(row);
+  if (compared) {
+    out["against"] = {{"nats", to_decimals(row.against().nats(), 6)}, {"perplexity", perplexity_of(row.against())}};
+    out["kl"] = to_decimals(row.kl(), 7);
+    out["top1"] = to_decimals(row.top1(), 5);
+  }
   out["seconds"] = to_decimals(row.seconds, 3);
   return out;
 }
@@ -89,11 +135,20 @@ ordered_json row_json(const PerplexityRow& row) {
 
 double PerplexityRow::perplexity() const { return std::exp(nats()); }
 
+PerplexityRow PerplexityRow::against() const {
+  PerplexityRow other = *this;
+  other.nats_sum = against_nats_sum;
+  return other;
+}
+
 void PerplexityRow::add(const PerplexityRow& more) {
   tokens += more.tokens;
   predicted += more.predicted;
   nats_sum += more.nats_sum;
   seconds += more.seconds;
+  against_nats_sum += more.against_nats_sum;
+  kl_sum += more.kl_sum;
+  same_first += more.same_first;
 }
 
 PerplexityRow PerplexityReport::all() const {
@@ -112,16 +167,16 @@ PerplexityReport run_perplexity(const PerplexityOptions& options, const Perplexi
                           .dtype = dtype,
                           .k_type = options.engine.cache_type_k.value_or(dtype),
                           .v_type = options.engine.cache_type_v.value_or(dtype),
+                          .prefill_type = {},
+                          .against = {},
                           .weight_types = {},
                           .damage = {},
                           .rows = {}};
   for (const Document& document : encode_documents(options, engine)) {
-    const GenerateResult result = score(options, document.ids, engine, hooks.progress);
-    report.interrupted = result.log_probs.empty() || result.finish_reason == FinishReason::kInterrupted;
-    if (report.interrupted) break;
-    report.weight_types = result.weight_types;
-    report.damage = result.damage;
-    report.rows.push_back(make_row(document, result));
+    const std::optional<PerplexityRow> row = score_document(options, document, engine, hooks, &report);
+    report.interrupted = !row;
+    if (!row) break;
+    report.rows.push_back(*row);
     if (hooks.on_row) hooks.on_row(report);
   }
   return report;
@@ -134,12 +189,15 @@ std::string perplexity_json(const PerplexityReport& report) {
                       {"model", report.model},
                       {"dtype", dtype_name(report.dtype)},
                       {"weights", ordered_json::parse(weights_json(report.weight_types))},
+                      {"prefill_type", report.prefill_type},
                       {"cache_type_k", dtype_name(report.k_type)},
                       {"cache_type_v", dtype_name(report.v_type)}};
+  const bool compared = !report.against.empty();
+  if (compared) out["against_prefill_type"] = report.against;
   if (!report.damage.empty()) out["damaged_weights"] = report.damage;
   out["rows"] = ordered_json::array();
-  for (const PerplexityRow& row : report.rows) out["rows"].push_back(row_json(row));
-  if (!report.rows.empty()) out["all_documents"] = row_json(report.all());
+  for (const PerplexityRow& row : report.rows) out["rows"].push_back(row_json(row, compared));
+  if (!report.rows.empty()) out["all_documents"] = row_json(report.all(), compared);
   out["interrupted"] = report.interrupted;
   return out.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,8 @@ struct PerplexityOptions {
   std::vector<std::string> documents;
   int64_t most_tokens = 0;  // of a document; 0: all, and one that exceeds the context is an error
   const std::atomic<bool>* interrupt = nullptr;
-  std::vector<std::string> outputs{};  // files that the run writes: no documents
+  std::vector<std::string> outputs{};    // files that the run writes: no documents
+  std::optional<PrefillType> against{};  // --against: scores each document with this --prefill-type, too, and compares
 };
 
 struct PerplexityRow {
@@ -28,15 +30,23 @@ struct PerplexityRow {
   int64_t predicted = 0;  // tokens that were scored
   double nats_sum = 0;    // of their negative log-probabilities
   double seconds = 0;     // prefill and scores
+  // With --against: the sums of the other prefill's negative log-probabilities, of the divergence of the distributions
+  // from it, and of the positions where both have the same first token.
+  double against_nats_sum = 0, kl_sum = 0;
+  int64_t same_first = 0;
 
   double nats() const { return nats_sum / static_cast<double>(predicted); }  // per token
   double perplexity() const;
+  PerplexityRow against() const;  // its perplexity
+  double kl() const { return kl_sum / static_cast<double>(predicted); }
+  double top1() const { return static_cast<double>(same_first) / static_cast<double>(predicted); }
   void add(const PerplexityRow& more);
 };
 
 struct PerplexityReport {
   Machine machine;
   std::string device, model;
+  std::string prefill_type, against;  // "int8", "bf16"; empty: nothing is compared
   DType dtype = DType::kBF16, k_type = DType::kBF16, v_type = DType::kBF16;
   std::vector<WeightTypeUse> weight_types;
   std::vector<std::string> damage;  // weights that hold NaN or infinity
