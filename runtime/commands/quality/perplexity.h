@@ -46,8 +46,8 @@ struct PerplexityRow {
 struct PerplexityReport {
   Machine machine;
   std::string device, model;
-  std::string prefill_type, against;  // "int8", "bf16"; empty: nothing is compared
   DType dtype = DType::kBF16, k_type = DType::kBF16, v_type = DType::kBF16;
+  std::string prefill_type, against;  // "int8", "bf16"; empty: nothing is compared
   std::vector<WeightTypeUse> weight_types;
   std::vector<std::string> damage;  // weights that hold NaN or infinity
   std::vector<PerplexityRow> rows;
