@@ -13,6 +13,7 @@
 #include "offload/device/device.h"
 #include "offload/device/graph.h"
 #include "runtime/model/files/open_checkpoint.h"
+#include "runtime/model/weight_store.h"
 #include "runtime/model/weights.h"
 #include "runtime/session/session.h"
 
@@ -32,13 +33,28 @@ inline std::vector<DeviceChoice> session_gpus() {
   return devices;
 }
 inline std::string device_name(DeviceChoice device) { return device == DeviceChoice::kCuda ? "cuda" : "cpu"; }
+// A type of the tables: of weights and cache, or of the cache alone (weights_type()); and how prefill computes.
+struct RowsType {
+  DType type = DType::kF32;
+  bool prefill_int8 = false;
+
+  constexpr RowsType() = default;
+  constexpr RowsType(DType rows, bool int8 = false) : type(rows), prefill_int8(int8) {}
+  constexpr operator DType() const { return type; }
+  PrefillType prefill() const { return prefill_int8 ? PrefillType::kInt8 : PrefillType::kCompute; }
+  std::string name() const { return str(dtype_name(type), prefill_int8 ? "_prefill_int8" : ""); }
+};
+constexpr RowsType kReadInInt8{DType::kBF16, true};
+using DeviceAndType = std::tuple<DeviceChoice, RowsType>;
+
 // Of suites that run on each device with each kind of rows.
 inline auto devices_and_types() {
-  return ::testing::Combine(::testing::ValuesIn(session_devices()),
-                            ::testing::Values(DType::kF32, DType::kBF16, DType::kInt8));
+  return ::testing::Combine(
+      ::testing::ValuesIn(session_devices()),
+      ::testing::Values(RowsType(DType::kF32), RowsType(DType::kBF16), RowsType(DType::kInt8), kReadInInt8));
 }
-inline std::string name_of_device_and_type(const ::testing::TestParamInfo<std::tuple<DeviceChoice, DType>>& given) {
-  return device_name(std::get<0>(given.param)) + "_" + dtype_name(std::get<1>(given.param));
+inline std::string name_of_device_and_type(const ::testing::TestParamInfo<DeviceAndType>& given) {
+  return device_name(std::get<0>(given.param)) + "_" + std::get<1>(given.param).name();
 }
 
 // A type of a table may be that of the KV cache alone: then the weights are bf16.
@@ -46,13 +62,13 @@ inline DType weights_type(DType type) { return low_bit(type) ? DType::kBF16 : ty
 
 // `dtype`: of the weights and of the cache.
 struct LoadedModel {
-  DType cache_type;
+  RowsType cache_type;
   std::unique_ptr<Device> device;
   std::unique_ptr<Checkpoint> checkpoint;
   Weights weights;
   std::unique_ptr<Stream> compute;
 
-  LoadedModel(const std::string& path, DType dtype, DeviceChoice choice = DeviceChoice::kCpu, int threads = 2,
+  LoadedModel(const std::string& path, RowsType dtype, DeviceChoice choice = DeviceChoice::kCpu, int threads = 2,
               uint64_t vram_bytes = 0, WeightPolicy policy = WeightPolicy::kKeep)
       : cache_type(dtype),
         device(open_device({.choice = choice, .vram_bytes = vram_bytes, .threads = threads})),
@@ -67,6 +83,7 @@ struct LoadedModel {
     o.prompt_tokens = prompt;
     o.context_tokens = prompt + more;
     o.k_type = o.v_type = cache_type;
+    o.prefill_int8 = cache_type.prefill_int8;
     return o;
   }
   std::unique_ptr<Session> session(const SessionOptions& o) const {

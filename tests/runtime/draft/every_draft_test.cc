@@ -54,7 +54,7 @@ struct Kind {
   bool just(SpecType kind) const { return type == kind && !look_up && !retrieval; }
 };
 
-using Instance = std::tuple<DeviceChoice, DType, Kind>;
+using Instance = std::tuple<DeviceChoice, testing::RowsType, Kind>;
 
 class EveryDraft : public ::testing::TestWithParam<Instance> {
  protected:
@@ -106,8 +106,9 @@ class EveryDraft : public ::testing::TestWithParam<Instance> {
     options.model = testing::tiny_model(kTarget);
     options.device = {.choice = std::get<0>(GetParam()), .threads = 2};
     options.want_tokenizer = false;
-    const DType type = std::get<1>(GetParam());
+    const testing::RowsType type = std::get<1>(GetParam());
     options.dtype = testing::weights_type(type);
+    options.prefill = type.prefill();
     if (low_bit(type)) options.cache_type_k = options.cache_type_v = type;
     options.draft = options_;
     options.ring.slots = 2;
@@ -572,6 +573,9 @@ std::vector<Instance> instances() {
         all.emplace_back(device, dtype, kind);
       }
     }
+    for (const Kind& kind : kinds) {
+      if (!kind.look_up && !kind.retrieval) all.emplace_back(device, testing::kReadInInt8, kind);
+    }
   }
   return all;
 }
@@ -580,7 +584,7 @@ std::string name_of_instance(const ::testing::TestParamInfo<Instance>& given) {
   const Kind& kind = std::get<2>(given.param);
   std::string type = str(spec_type_name(kind.type), kind.look_up ? "-look-up" : "", kind.retrieval ? "-retrieval" : "");
   std::replace(type.begin(), type.end(), '-', '_');
-  return testing::device_name(std::get<0>(given.param)) + "_" + dtype_name(std::get<1>(given.param)) + "_" + type;
+  return testing::device_name(std::get<0>(given.param)) + "_" + std::get<1>(given.param).name() + "_" + type;
 }
 
 // keep(device, type, kind).
@@ -591,24 +595,27 @@ auto instances_that(const Keep& keep) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryDraft, ::testing::ValuesIn(instances()), name_of_instance);
-INSTANTIATE_TEST_SUITE_P(All, EveryHead, instances_that([](DeviceChoice, DType, const Kind& kind) {
+INSTANTIATE_TEST_SUITE_P(All, EveryHead, instances_that([](DeviceChoice, testing::RowsType, const Kind& kind) {
                            return kind.just(SpecType::kEagle3);
                          }),
                          name_of_instance);
 // A GPU multiplies quantised weights in bf16 alone.
-INSTANTIATE_TEST_SUITE_P(All, EveryQuantisedHead, instances_that([](DeviceChoice device, DType type, const Kind& kind) {
+INSTANTIATE_TEST_SUITE_P(All, EveryQuantisedHead,
+                         instances_that([](DeviceChoice device, testing::RowsType type, const Kind& kind) {
                            return kind.just(SpecType::kEagle3) && !low_bit(type) &&
                                   (device == DeviceChoice::kCpu || type == DType::kBF16);
                          }),
                          name_of_instance);
-INSTANTIATE_TEST_SUITE_P(All, EveryDraftOfRows, instances_that([](DeviceChoice, DType type, const Kind& kind) {
+INSTANTIATE_TEST_SUITE_P(All, EveryDraftOfRows,
+                         instances_that([](DeviceChoice, testing::RowsType type, const Kind& kind) {
                            return type != DType::kInt8 || kind.type != SpecType::kNgram;
                          }),
                          name_of_instance);
-INSTANTIATE_TEST_SUITE_P(All, EveryDraftInF32,
-                         instances_that([](DeviceChoice, DType type, const Kind&) { return type == DType::kF32; }),
+INSTANTIATE_TEST_SUITE_P(All, EveryDraftInF32, instances_that([](DeviceChoice, testing::RowsType type, const Kind&) {
+                           return type == DType::kF32;
+                         }),
                          name_of_instance);
-INSTANTIATE_TEST_SUITE_P(All, TargetAsDraft, instances_that([](DeviceChoice, DType type, const Kind& kind) {
+INSTANTIATE_TEST_SUITE_P(All, TargetAsDraft, instances_that([](DeviceChoice, testing::RowsType type, const Kind& kind) {
                            return type == DType::kF32 && kind.just(SpecType::kSimple);
                          }),
                          name_of_instance);

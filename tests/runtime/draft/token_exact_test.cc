@@ -25,7 +25,7 @@ const SamplingSettings kGreedy{};
 const SamplingSettings kWarm{.temperature = 0.7f, .seed = 3};
 const SamplingSettings kHot{.temperature = 1.2f, .top_p = 0.9f, .seed = 4};
 
-class TokenExact : public ::testing::TestWithParam<std::tuple<DeviceChoice, DType>> {
+class TokenExact : public ::testing::TestWithParam<testing::DeviceAndType> {
  protected:
   static constexpr int64_t kTokens = 32;
   // From a length whose decoding crosses a segment's end.

@@ -29,15 +29,16 @@ using testing::Turns;
 
 constexpr int64_t kCapacity = 2040;
 
-class KeptRows : public ::testing::TestWithParam<std::tuple<DeviceChoice, DType>> {
+class KeptRows : public ::testing::TestWithParam<testing::DeviceAndType> {
  protected:
   EngineOptions options() const {
     EngineOptions o;
     o.model = testing::tiny_model("llama31");
     o.device = {.choice = std::get<0>(GetParam()), .threads = 2};
     o.want_tokenizer = false;
-    const DType type = std::get<1>(GetParam());
+    const testing::RowsType type = std::get<1>(GetParam());
     o.dtype = testing::weights_type(type);
+    o.prefill = type.prefill();
     if (low_bit(type)) o.cache_type_k = o.cache_type_v = type;
     o.ring.slots = 2;
     o.ring.slot_bytes = 64 * kKiB;
@@ -53,7 +54,7 @@ class KeptRows : public ::testing::TestWithParam<std::tuple<DeviceChoice, DType>
             .ignore_eos = true};
   }
   bool cpu() const { return std::get<0>(GetParam()) == DeviceChoice::kCpu; }
-  int64_t unit(int64_t rows) const { return cpu() ? rows : rows / 512 * 512; }
+  int64_t unit(int64_t rows) const { return cpu() || std::get<1>(GetParam()).prefill_int8 ? rows : rows / 512 * 512; }
 };
 
 // All but the last token of an answer, of the text that the next prompt begins with.

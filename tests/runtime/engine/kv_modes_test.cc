@@ -43,7 +43,8 @@ void expect_same(const Said& a, const Said& b, const std::string& what) {
 
 struct Case {
   const char* model;
-  DType dtype, k_type, v_type;
+  testing::RowsType dtype;
+  DType k_type, v_type;
   int64_t prompt, tokens;
   float temperature;
 };
@@ -97,10 +98,13 @@ INSTANTIATE_TEST_SUITE_P(
                           Case{"llama2", DType::kBF16, DType::kF16, DType::kF32, 511, 40, 1.2f},   // its second segment
                           Case{"mistral", DType::kF32, DType::kBF16, DType::kF16, 100, 20, 0.0f},  // nothing streams
                           Case{"qwen3", DType::kBF16, DType::kInt8, DType::kInt8, 1000, 60, 0.9f},
-                          Case{"llama31", DType::kF32, DType::kInt8, DType::kF32, 505, 20, 0.0f})),  // padded segments
+                          Case{"llama31", DType::kF32, DType::kInt8, DType::kF32, 505, 20, 0.0f},  // padded segments
+                          Case{"qwen3", testing::kReadInInt8, DType::kBF16, DType::kBF16, 1000, 60, 0.9f},
+                          Case{"llama31", {DType::kF32, true}, DType::kInt8, DType::kF32, 1500, 20, 0.0f})),
     [](const auto& given) {
       const Case& c = std::get<1>(given.param);
-      return testing::device_name(std::get<0>(given.param)) + "_" + c.model + "_" + dtype_name(c.k_type);
+      return testing::device_name(std::get<0>(given.param)) + "_" + c.model + "_" + dtype_name(c.k_type) +
+             (c.dtype.prefill_int8 ? "_prefill_int8" : "");
     });
 
 class KvBudgets : public ::testing::TestWithParam<DeviceChoice> {};
@@ -144,9 +148,11 @@ TEST_P(KvBudgets, AutoUnderEveryBudgetGivesTheSameBits) {
 
 // What the plan says is what is taken: the budget's peak is the plan's, to a page an allocation.
 TEST_P(KvBudgets, TheBudgetsPeakIsThePlans) {
-  for (const auto& [mode, type] : {std::pair(KvMode::kDevice, DType::kF32), std::pair(KvMode::kHost, DType::kF32),
-                                   std::pair(KvMode::kHost, DType::kInt8)}) {
-    const LoadedModel model(testing::tiny_model("llama31"), DType::kF32, GetParam());
+  using testing::RowsType;
+  for (const auto& [mode, type] :
+       {std::pair(KvMode::kDevice, RowsType(DType::kF32)), std::pair(KvMode::kHost, RowsType(DType::kF32)),
+        std::pair(KvMode::kHost, RowsType(DType::kInt8)), std::pair(KvMode::kHost, RowsType(DType::kF32, true))}) {
+    const LoadedModel model(testing::tiny_model("llama31"), {DType::kF32, type.prefill_int8}, GetParam());
     const uint64_t products = product_workspace_bytes(*model.compute);  // stay on the stream
     SessionOptions options = model.options(1500, 16);
     options.kv = mode;

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kTokens = 60;
 constexpr size_t kScoredPrompt = 1000;
 
-class AnswerLogProbs : public ::testing::TestWithParam<std::tuple<DeviceChoice, DType>> {
+class AnswerLogProbs : public ::testing::TestWithParam<testing::DeviceAndType> {
  protected:
   EngineOptions options(SpecType draft = SpecType::kNone) const {
     EngineOptions o;
@@ -169,7 +169,8 @@ TEST_P(AnswerLogProbs, ShareKeptRows) {
 // The type is that of the KV cache.
 INSTANTIATE_TEST_SUITE_P(Types, AnswerLogProbs,
                          ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
-                                            ::testing::Values(DType::kBF16, DType::kInt8)),
+                                            ::testing::Values(testing::RowsType(DType::kBF16),
+                                                              testing::RowsType(DType::kInt8))),
                          testing::name_of_device_and_type);
 
 }  // namespace

@@ -22,7 +22,7 @@ using testing::Room;
 
 struct Run {
   SpecType spec = SpecType::kNone;
-  DType dtype = DType::kF32;  // or kInt8: of the cache, with weights in bf16
+  testing::RowsType dtype{};  // or kInt8: of the cache, with weights in bf16
   DeviceChoice device = DeviceChoice::kCpu;
 };
 
@@ -34,6 +34,7 @@ class PartialText : public ::testing::TestWithParam<Run> {
     options.device = {.choice = GetParam().device, .threads = 2};
     options.want_tokenizer = false;
     options.dtype = testing::weights_type(GetParam().dtype);
+    options.prefill = GetParam().dtype.prefill();
     if (low_bit(GetParam().dtype)) options.cache_type_k = options.cache_type_v = GetParam().dtype;
     options.ring.slots = 2;
     options.draft.type = GetParam().spec;
@@ -374,14 +375,14 @@ std::vector<Run> runs() {
         all.push_back({spec, dtype, device});
       }
     }
+    all.push_back({SpecType::kNgram, testing::kReadInInt8, device});
   }
   return all;
 }
 
 std::string name_of_run(const ::testing::TestParamInfo<Run>& instance) {
   const Run& run = instance.param;
-  return testing::device_name(run.device) + (run.spec == SpecType::kNone ? "_none_" : "_ngram_") +
-         dtype_name(run.dtype);
+  return testing::device_name(run.device) + (run.spec == SpecType::kNone ? "_none_" : "_ngram_") + run.dtype.name();
 }
 
 template <typename Keep>

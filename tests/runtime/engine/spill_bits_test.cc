@@ -16,7 +16,8 @@ using testing::LoadedModel;
 
 struct SpillCase {
   const char* model;
-  DType dtype, k_type, v_type;
+  testing::RowsType dtype;
+  DType k_type, v_type;
   int64_t prompt, tokens;
   float temperature;
   double least_share;  // on disk, that still takes in a segment which is read
@@ -105,10 +106,13 @@ INSTANTIATE_TEST_SUITE_P(
         // They cross the ends of segments that live on disk while decoding: rows 5,120 and 1,024.
         ::testing::Values(SpillCase{"llama31", DType::kF32, DType::kF32, DType::kF32, 5110, 24, 0.0f, 0.1},
                           SpillCase{"qwen3", DType::kBF16, DType::kF16, DType::kF32, 1010, 24, 0.9f, 0.34},
-                          SpillCase{"qwen3", DType::kBF16, DType::kInt8, DType::kF16, 1010, 24, 0.9f, 0.34})),
+                          SpillCase{"qwen3", DType::kBF16, DType::kInt8, DType::kF16, 1010, 24, 0.9f, 0.34},
+                          SpillCase{"llama31", testing::kReadInInt8, DType::kBF16, DType::kBF16, 1010, 24, 0.9f,
+                                    0.34})),
     [](const auto& given) {
       const SpillCase& c = std::get<1>(given.param);
-      return testing::device_name(std::get<0>(given.param)) + "_" + c.model + "_" + dtype_name(c.k_type);
+      return testing::device_name(std::get<0>(given.param)) + "_" + c.model + "_" + dtype_name(c.k_type) +
+             (c.dtype.prefill_int8 ? "_prefill_int8" : "");
     });
 
 // Beyond row 16,384 a segment has four times the rows of the first ones, and a unit of the disk holds several of those.

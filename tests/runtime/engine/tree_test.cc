@@ -29,7 +29,7 @@ std::vector<int32_t> path_to(const Tree& tree, int32_t node) {
   return path;
 }
 
-class TreeBits : public ::testing::TestWithParam<std::tuple<DeviceChoice, DType>> {
+class TreeBits : public ::testing::TestWithParam<testing::DeviceAndType> {
  protected:
   const LoadedModel model{testing::tiny_model("llama31"), std::get<1>(GetParam()), std::get<0>(GetParam())};
   const int32_t vocab = static_cast<int32_t>(model.checkpoint->config().vocab);
@@ -104,7 +104,10 @@ TEST_P(TreeBits, CommittedPathsEqualPlainDecoding) {
 
 INSTANTIATE_TEST_SUITE_P(Types, TreeBits,
                          ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
-                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kF16, DType::kInt8)),
+                                            ::testing::Values(testing::RowsType(DType::kF32),
+                                                              testing::RowsType(DType::kBF16),
+                                                              testing::RowsType(DType::kF16),
+                                                              testing::RowsType(DType::kInt8), testing::kReadInInt8)),
                          testing::name_of_device_and_type);
 
 TEST(Accept, FollowsTheTargetsSamples) {

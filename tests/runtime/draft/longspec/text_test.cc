@@ -14,7 +14,7 @@ namespace {
 
 using testing::LoadedModel;
 
-class LongSpec : public ::testing::TestWithParam<std::tuple<DeviceChoice, DType>> {
+class LongSpec : public ::testing::TestWithParam<testing::DeviceAndType> {
  protected:
   void SetUp() override {
     const char* const target = std::getenv("HEADRACE_TEST_SMOLLM2_64K");

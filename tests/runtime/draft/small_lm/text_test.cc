@@ -15,7 +15,7 @@ using testing::tiny_model;
 constexpr int64_t kTokens = 60;
 constexpr size_t kPrompt = 490;  // decoding crosses a segment's end
 
-class SimpleText : public ::testing::TestWithParam<std::tuple<DeviceChoice, DType>> {
+class SimpleText : public ::testing::TestWithParam<testing::DeviceAndType> {
  protected:
   LoadedModel load(const std::string& name) const {
     return LoadedModel(tiny_model(name), std::get<1>(GetParam()), std::get<0>(GetParam()));
