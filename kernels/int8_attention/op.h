@@ -1,17 +1,20 @@
-// Causal attention of prefill in 8 bits (docs/design.md, section 6). Keys and values of earlier tiles of 64 rows are
+// Causal attention of prefill in 8 bits (docs/design.md, section 5). Keys and values of earlier tiles of 64 rows are
 // int8; the tile that holds the query stays in the computation's type, because rows behind the query would decide its
 // scales.
 //
 //   q   after norm and RoPE, rotated over the head, int8, one scale a row
 //   K   minus c, rotated, int8, one scale a row. c, [kv_heads, head_dim], is the mean of the stored rows 0 to 511, in
-//   f32,
-//       summed in order of position; softmax does not change by it, since q.c is the same for all keys
+//       f32, summed in order of position; softmax does not change by it, since q.c is the same for all keys
 //   V   int8, one scale for each channel and tile of 64 rows (absolute multiples)
-//   P   for each tile: m_t = the row's largest score in it, P = round(255 exp(s - m_t)) as u8
-// Scores and softmax are f32; sums of P V over a tile are int32, and o += sum * (V scale / 255) * exp(m_t - m) in f32,
-// tiles in order. l adds the f32 exponentials' quantised values P / 255 in the same way, so that weights add up to 1.
+//   P   for each tile: m_t = the row's largest score in it, P = round-to-nearest-even(255 exp(s - m_t)) as u8
 //
-// The rotation is a Hadamard transform of head_dim elements, or of blocks of the largest power of two that divides it.
+// Scores and softmax are f32. Sums of P V over a tile are int32, and o += sum * (V scale / 255) * exp(m_t - m), tiles
+// in order, the query's own tile last; l adds the exponentials before they are rounded. The rotation is a Hadamard
+// transform of blocks of head_rotation(head_dim) elements, whose butterflies have the order of kernels/int8/op.h. It is
+// left unnormalised: scores are multiplied by 1 / block, a power of two. A row of q, K or a channel of V is quantised
+// as there: scale = top / 127, q = round-to-nearest-even(x * (127 / top)); a top below kTinyInt8Row gives 0, a value
+// that is not finite gives the scale NaN.
+//
 // Given equal inputs, both backends make the same int8 values and scales; a P may differ by 1 between backends, because
 // exp does, and never between runs. A query's bits depend on its position and the rows it sees, never on the other
 // queries of the call.
@@ -32,7 +35,11 @@ namespace headrace {
 // which c is the mean.
 constexpr int64_t kInt8CentreRows = 512;
 
-// Rows of one layer in 8 bits. In the backend's order; nothing but these ops reads it.
+// Elements that one transform of a head spans: the largest power of two that divides head_dim.
+constexpr int64_t head_rotation(int64_t head_dim) { return head_dim & -head_dim; }
+
+// Rows of one layer in 8 bits, in the backend's order (kernels/int8_attention/layout.h); nothing but these ops reads
+// it.
 struct Int8KvRows {
   std::byte* data = nullptr;  // int8_kv_bytes(), 256-byte aligned
   int64_t rows = 0;           // that there is room for, a multiple of kPrefixTile
@@ -70,10 +77,10 @@ struct Int8AttentionParams {
   Int8KvRows kv;
   const KvSegment* segments;  // [segment_count], device memory
   void* out;                  // [queries, heads, head_dim], contiguous, of shape.type
-  std::byte* workspace;       // int8_attention_workspace(), device memory: the quantised queries
+  std::byte* workspace;       // int8_attention_workspace_bytes(), device memory, 256-byte aligned: queries in 8 bits
   int64_t segment_count, first_position;
 };
-uint64_t int8_attention_workspace(Backend backend, const AttentionShape& shape);
+uint64_t int8_attention_workspace_bytes(Backend backend, const AttentionShape& shape);
 void int8_attention(const Int8AttentionParams& params, Stream& stream);
 
 }  // namespace headrace

@@ -268,7 +268,7 @@ Times ComputeProbe::int8_attention_times(const Rows& rows) {
   const auto buffer = [&](uint64_t bytes) { return device_.allocate(bytes, "measuring the compute"); };
   const DeviceBuffer converted = buffer(int8_kv_bytes(backend, s.context, s.kv_heads, s.head_dim)),
                      centre = buffer(static_cast<uint64_t>(s.kv_heads * s.head_dim) * sizeof(float)),
-                     workspace = buffer(int8_attention_workspace(backend, shape));
+                     workspace = buffer(int8_attention_workspace_bytes(backend, shape));
   const KvSegment* const segments = rows.table.as<KvSegment>();
   const Int8KvRows kv{.data = converted.data(), .rows = s.context};
   int8_centre({.segments = segments,

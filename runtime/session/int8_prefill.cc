@@ -29,7 +29,7 @@ Int8PrefillWork Int8PrefillWork::carve(const Size& size, BumpAllocator& allocato
   work.kv.data =
       allocator.take_bytes(int8_kv_bytes(size.layer.backend, work.kv.rows, attention.kv_heads, attention.head_dim));
   work.centre = allocator.take<float>(attention.kv_heads * attention.head_dim);
-  work.workspace = allocator.take_bytes(int8_attention_workspace(size.layer.backend, shape));
+  work.workspace = allocator.take_bytes(int8_attention_workspace_bytes(size.layer.backend, shape));
   return work;
 }
 
