@@ -25,13 +25,19 @@ constexpr int64_t rotation_block(int64_t cols) { return cols % 128 == 0 ? 128 : 
 constexpr int64_t kMaxInt8Cols = 131072;  // 127 * 127 * cols fits int32
 
 // A matrix or a set of activation rows in 8 bits. `values` is in the backend's order (kernels/int8/layout.h), which the
-// ops choose and nothing else reads. q = round-to-nearest-even(rotated / scale), scale = largest magnitude / 127; a row
-// of zeros has scale 0 and q = 0.
+// ops choose and nothing else reads; weights and activations have different ones. With `top` the largest magnitude of a
+// rotated row, all in f32 and each operation rounded:
+//   scale = top / 127, q = round-to-nearest-even(rotated * (127 / top)).
+// A row whose top is below kTinyInt8Row, as of a row of zeros, has scale 0 and q = 0. A row with a value that is not
+// finite, or becomes so when it is rotated, has scale NaN and q = 0: all its products are NaN.
+constexpr float kTinyInt8Row = 0x1p-120f;
 struct Int8Rows {
-  int8_t* values = nullptr;  // [rows, cols] in some order, 256-byte aligned, int8_values_bytes()
+  int8_t* values = nullptr;  // [rows, cols] in some order, 64-byte aligned, int8_values_bytes()
   float* scales = nullptr;   // [rows]
 };
-uint64_t int8_values_bytes(Backend backend, int64_t rows, int64_t cols);  // padding included
+uint64_t int8_values_bytes(Backend backend, int64_t rows, int64_t cols);  // padding included; it need not be set
+// What each thread of the CPU keeps once it has run an op with so many columns; 0 on CUDA. For --vram.
+uint64_t int8_thread_bytes(Backend backend, int64_t cols);
 
 // Converts a weight matrix: the values of its stored formats in f32, rotated, quantised row by row.
 struct Int8WeightParams {
@@ -41,8 +47,9 @@ struct Int8WeightParams {
 };
 void int8_weight(const Int8WeightParams& params, Stream& stream);
 
-// Converts activations. `x` may be normalised first (RMSNorm as rms_norm(), with f32 results that are not rounded to
-// `type`), or be the two halves of gate and up, of which silu(gate) * up is converted (f32, not rounded).
+// Converts activations. `x` may be normalised first (as by rms_norm(), with f32 results that are not rounded to `type`;
+// the sum of squares has an order of its own), or be the two halves of gate and up, of which silu(gate) * up is
+// converted (f32, not rounded). These two may differ in a last bit between backends and instruction sets.
 enum class Int8Input : uint8_t { kPlain, kNormed, kGated };
 struct Int8ActivationParams {
   const void* x;  // [rows, cols]; kGated: [rows, 2, cols]
@@ -57,6 +64,7 @@ void int8_activation(const Int8ActivationParams& params, Stream& stream);
 
 // out = (int32 sum) * (x scale * w scale / block) (+ bias) (+ residual), f32, rounded once to `type`. The two scales
 // are multiplied first, then 1 / block, then the sum (converted to f32); bias and residual are added in this order.
+// Each operation is rounded.
 struct Int8ProductParams {
   Int8Rows x;                      // [rows, k], of int8_activation()
   Int8Rows weight;                 // [n, k], of int8_weight()

@@ -1,0 +1,169 @@
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "kernels/elementwise/cpu_isa.h"
+#include "kernels/int8/bodies.h"
+#include "kernels/int8/cpu_isa.h"
+#include "kernels/int8/layout.h"
+#include "kernels/weights/cpu_isa.h"
+#include "offload/host/thread_pool.h"
+
+namespace headrace::kernels::cpu {
+
+namespace {
+
+constexpr std::align_val_t kRoomAlignment{64};
+struct AlignedDelete {
+  void operator()(std::byte* memory) const { ::operator delete[](memory, kRoomAlignment); }
+};
+
+// A thread's memory; kept. The planner counts it by int8_thread_bytes().
+std::byte* room_of_thread(uint64_t bytes) {
+  thread_local std::unique_ptr<std::byte[], AlignedDelete> memory;
+  thread_local uint64_t size = 0;
+  if (size < bytes) {
+    memory.reset();
+    size = 0;
+    memory.reset(new (kRoomAlignment) std::byte[bytes]);
+    size = bytes;
+  }
+  return memory.get();
+}
+
+// A row in f32 and a panel's bytes.
+uint64_t convert_room_bytes(int64_t padded) {
+  return static_cast<uint64_t>(padded) * (sizeof(float) + static_cast<uint64_t>(kPanelRows));
+}
+
+const std::byte* at(const void* base, int64_t element, DType type) {
+  return static_cast<const std::byte*>(base) + element * static_cast<int64_t>(dtype_bytes(type));
+}
+
+// Converts rows that the caller writes to values().
+class RowConverter {
+ public:
+  explicit RowConverter(int64_t cols)
+      : cols_(cols),
+        padded_(padded_int8_cols(cols)),
+        kernels_(HEADRACE_PICK_ISA(int8_convert_kernels)),
+        values_(reinterpret_cast<float*>(room_of_thread(convert_room_bytes(padded_)))) {}
+  float* values() const { return values_; }
+  int8_t* panel_rows() const { return reinterpret_cast<int8_t*>(values_ + padded_); }  // room for [16, padded]
+  int64_t padded() const { return padded_; }
+  const Int8ConvertKernels& kernels() const { return kernels_; }
+
+  float quantise(int8_t* bytes) const {
+    std::fill(values_ + cols_, values_ + padded_, 0.0f);
+    return kernels_.quantise(values_, padded_, rotation_block(cols_), bytes);
+  }
+
+ private:
+  const int64_t cols_, padded_;
+  const Int8ConvertKernels& kernels_;
+  float* const values_;
+};
+
+// Row `row` of a weight in f32.
+void unpack_row(const Int8WeightParams& params, int64_t row, float* out) {
+  const WeightPart* part = params.weight.parts;
+  for (; row >= part->rows; ++part) row -= part->rows;
+  const WeightTypeInfo& info = weight_type_info(part->type);
+  const int64_t blocks = params.weight.cols / info.block_elements;
+  const std::byte* const from = static_cast<const std::byte*>(part->data) + row * blocks * info.block_bytes;
+  if (is_plain(part->type)) {
+    HEADRACE_PICK_ISA(elementwise_kernels).convert(params.type, DType::kF32, from, out, params.weight.cols);
+  } else {
+    HEADRACE_PICK_ISA(weight_kernels).unpack(part->type, from, blocks, DType::kF32, DType::kF32, out);
+  }
+}
+
+// How a product is divided. It never changes a bit.
+constexpr int64_t kPartBytes = 192 * 1024;  // of panels, which stay in the second-level cache
+constexpr int64_t kPartsPerThread = 4;      // so that a delayed thread does not delay the rest
+
+int64_t whole_tiles(int64_t count, int64_t tile) { return std::max<int64_t>(1, count / tile) * tile; }
+
+}  // namespace
+
+uint64_t int8_thread_bytes(int64_t cols) {
+  const int64_t padded = padded_int8_cols(cols);
+  return whole_pages(std::max(convert_room_bytes(padded), static_cast<uint64_t>(int8_room_bytes(padded))));
+}
+
+void int8_weight(const Int8WeightParams& params, ThreadPool& pool) {
+  const int64_t n = params.weight.rows();
+  pool.parallel_for(ceil_div(n, kPanelRows), [&](int64_t panel, int) {
+    const RowConverter converter(params.weight.cols);
+    const int64_t padded = converter.padded();
+    int8_t* const rows = converter.panel_rows();
+    for (int64_t i = 0; i < kPanelRows; ++i) {
+      const int64_t row = panel * kPanelRows + i;
+      if (row >= n) {
+        std::memset(rows + i * padded, 0, static_cast<size_t>(padded));
+        continue;
+      }
+      unpack_row(params, row, converter.values());
+      params.out.scales[row] = converter.quantise(rows + i * padded);
+    }
+    converter.kernels().make_panel(rows, padded, params.out.values + panel * panel_bytes(padded));
+  });
+}
+
+void int8_activation(const Int8ActivationParams& params, ThreadPool& pool) {
+  constexpr int64_t kRunElements = 4096;
+  const int64_t run = std::max<int64_t>(1, kRunElements / params.cols);
+  pool.parallel_for(ceil_div(params.rows, run), [&](int64_t index, int) {
+    const RowConverter converter(params.cols);
+    const int64_t end = std::min(params.rows, (index + 1) * run);
+    for (int64_t row = index * run; row < end; ++row) {
+      const std::byte* const x = at(params.x, row * params.cols, params.type);
+      if (params.input == Int8Input::kGated) {
+        const std::byte* const gate = at(params.x, 2 * row * params.cols, params.type);
+        converter.kernels().gate(params.type, gate, at(gate, params.cols, params.type), converter.values(),
+                                 params.cols);
+      } else if (params.input == Int8Input::kNormed) {
+        converter.kernels().normalise(params.type, x, params.norm, params.eps, converter.values(), params.cols);
+      } else {
+        HEADRACE_PICK_ISA(elementwise_kernels).convert(params.type, DType::kF32, x, converter.values(), params.cols);
+      }
+      params.out.scales[row] = converter.quantise(params.out.values + row * converter.padded());
+    }
+  });
+}
+
+void int8_product(const Int8ProductParams& params, ThreadPool& pool) {
+  const Int8ProductKernels& kernels = HEADRACE_PICK_ISA(int8_product_kernels);
+  const int64_t padded = padded_int8_cols(params.k), panels = ceil_div(params.n, kPanelRows);
+  Int8Part whole{};
+  whole.x = params.x.values;
+  whole.x_scales = params.x.scales;
+  whole.panels = params.weight.values;
+  whole.w_scales = params.weight.scales;
+  whole.bias = params.bias;
+  whole.residual = params.residual;
+  whole.out = params.out;
+  whole.type = params.type;
+  whole.n = params.n;
+  whole.padded = padded;
+  whole.panel_bytes = panel_bytes(padded);
+  whole.unrotate = 1.0f / static_cast<float>(rotation_block(params.k));
+  const int64_t wanted = pool.threads() == 1 ? 1 : pool.threads() * kPartsPerThread;
+  const int64_t most = whole_tiles(kPartBytes / whole.panel_bytes, kernels.tile_panels);
+  const int64_t part_panels = std::min(most, whole_tiles(ceil_div(panels, wanted), kernels.tile_panels));
+  const int64_t across = ceil_div(panels, part_panels);
+  const int64_t part_rows =
+      whole_tiles(ceil_div(params.rows, ceil_div(wanted, across)) + kernels.tile_rows - 1, kernels.tile_rows);
+  pool.parallel_for(across * ceil_div(params.rows, part_rows), [&](int64_t index, int) {
+    Int8Part part = whole;
+    part.panel_begin = index % across * part_panels;
+    part.panel_end = std::min(panels, part.panel_begin + part_panels);
+    part.row_begin = index / across * part_rows;
+    part.row_end = std::min(params.rows, part.row_begin + part_rows);
+    part.room = room_of_thread(static_cast<uint64_t>(int8_room_bytes(padded)));
+    kernels.part(part);
+  });
+}
+
+}  // namespace headrace::kernels::cpu

@@ -1,0 +1,53 @@
+// Where the ops of this folder keep a value. Rows have padded_int8_cols() columns, those beyond `cols` zero.
+//
+// CPU: activations are row-major. Weights are in panels of 16 rows: for each four columns 16 groups of four bytes, a
+// row each; then the 16 rows' sums, as int32.
+//
+// CUDA: 16 rows x 32 columns are 512 bytes, a fragment of the tensor cores' m16n8k32 for a warp: lane 4 g + t has 16
+// bytes, the columns 8 t to 8 t + 7 of two rows, which are rows g and g + 8 of the instruction. Columns 8 t to 8 t + 3
+// are the instruction's 4 t to 4 t + 3, the others 16 + 4 t to 16 + 4 t + 3. Activations (its operand A) alternate
+// between the rows by four bytes, and its rows g and g + 8 are rows 2 g and 2 g + 1 of the 16. Weights (operand B)
+// alternate by eight bytes, and of 64 rows, row 16 t + 8 h + 2 q + e is in fragment q, of lanes with g = 2 t + e, the
+// first or second row by h. So a thread's sums are 16 neighbouring columns of the output, and the two rows of a lane
+// are rows g and g + 8 of a tile of kernels/weights/cuda_layout.h. Pure; host and device.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/base.h"
+
+#if defined(__CUDACC__)
+#define HEADRACE_INT8_BOTH __host__ __device__
+#else
+#define HEADRACE_INT8_BOTH
+#endif
+
+namespace headrace::kernels {
+
+HEADRACE_INT8_BOTH constexpr int64_t padded_int8_cols(int64_t cols) { return (cols + 63) / 64 * 64; }
+
+namespace cpu {
+constexpr int64_t kPanelRows = 16;
+constexpr int64_t panel_bytes(int64_t padded_cols) { return kPanelRows * padded_cols + kPanelRows * 4; }
+}  // namespace cpu
+
+namespace cuda {
+
+constexpr int64_t kInt8RowPadding = 256;  // so that tiles of the product read no further
+constexpr int kFragmentRows = 16, kFragmentCols = 32, kFragmentBytes = 512;
+
+// The first byte of a lane's 16, which hold rows 2 r and 2 r + 1 of activations for r = row / 2.
+HEADRACE_INT8_BOTH constexpr int64_t activation_place(int64_t row, int64_t col, int64_t padded_cols) {
+  return row / kFragmentRows * kFragmentRows * padded_cols + col / kFragmentCols * kFragmentBytes +
+         (row % kFragmentRows / 2 * 4 + col % kFragmentCols / 8) * 16;
+}
+// The same for weights; rows 16 t + p and 16 t + 8 + p, of which the second's bytes are the upper eight.
+HEADRACE_INT8_BOTH constexpr int64_t weight_place(int64_t row, int64_t col, int64_t padded_cols) {
+  const int64_t in = row % 64, t = in / 16, q = in % 8 / 2, e = in % 2;
+  return (row / 64 * 4 + q) * kFragmentRows * padded_cols + col / kFragmentCols * kFragmentBytes +
+         ((2 * t + e) * 4 + col % kFragmentCols / 8) * 16;
+}
+
+}  // namespace cuda
+
+}  // namespace headrace::kernels

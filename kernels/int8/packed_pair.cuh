@@ -1,0 +1,109 @@
+// Rows g and g + 8 of a tile of a packed part (kernels/weights/cuda_layout.h), eight columns at a time: the words and
+// scales of the tile belong to both. The values are those of packed_weight(). Device code.
+#pragma once
+
+#include "kernels/cuda/chunk.cuh"
+#include "kernels/weights/cuda_layout.h"
+#include "kernels/weights/cuda_value.cuh"
+
+namespace headrace::kernels::cuda {
+
+// An integer below 2^16, less `zero`.
+__device__ inline float small_to_float(uint32_t q, int zero) {
+  return __fsub_rn(__uint_as_float(q | 0x4b000000u), 8388608.0f + static_cast<float>(zero));
+}
+
+// Of both rows, for some columns.
+struct PairScales {
+  float scale[2], minimum[2];
+};
+
+template <WeightType kType>
+class PackedPair {
+ public:
+  __device__ PackedPair(const void* part, int64_t cols, int64_t row)
+      : planes_(tile_planes(packed_kind(kType), cols)),
+        tile_(static_cast<const char*>(part) + row / kTileRows * planes_.bytes),
+        g_(static_cast<int>(row % kTileRows)) {}
+
+  // col: a multiple of eight.
+  __device__ void read(int col, float (&low)[kChunk], float (&high)[kChunk]) const {
+    const int step = col / kStepCols, half = col / 32 % 2, run = col % 32 / kChunk;
+    const auto* const main = words_at(static_cast<int64_t>(step) * main_step_bytes(kKind.bits));
+    const auto* const extra = words_at(planes_.extra + static_cast<int64_t>(step) * extra_step_bytes(kKind.bits));
+    const PairScales scales = scales_of(col);
+#pragma unroll
+    for (int four = 0; four < 2; ++four) {
+      const int lane = 4 * g_ + (kNarrow ? run % 2 * 2 + four : run), u = kNarrow ? run / 2 : four;
+      uint32_t word[2], above = 0;
+      if constexpr (kKind.bits == 8) {
+        word[0] = main[(half * 32 + lane) * 4 + 2 * u];
+        word[1] = main[(half * 32 + lane) * 4 + 2 * u + 1];
+      } else {
+        word[0] = word[1] = kKind.bits < 4 ? main[lane * 2 + half] : main[lane * 4 + 2 * half + u];
+      }
+      if constexpr (has_extra(kKind.bits)) above = extra[kKind.bits == 6 ? lane * 2 + half : lane];
+#pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        unpack<0>(word[0], above, half, u, s, scales, low + 4 * four + 2 * s);
+        unpack<1>(word[1], above, half, u, s, scales, high + 4 * four + 2 * s);
+      }
+    }
+  }
+
+ private:
+  static constexpr PackedKind kKind = packed_kind(kType);
+  static constexpr bool kNarrow = is_narrow(kKind.scales);
+  static constexpr bool kMinima = has_minima(kKind.scales) || kKind.scales == ScaleKind::kFourBits;
+
+  __device__ const uint32_t* words_at(int64_t bytes) const { return reinterpret_cast<const uint32_t*>(tile_ + bytes); }
+
+  // Two columns of row g + 8 kHi.
+  template <int kHi>
+  __device__ static void unpack(uint32_t word, uint32_t above, int half, int u, int s, const PairScales& scales,
+                                float* values) {
+    const uint32_t pair = pair_of<kKind.bits>(word, above, half, u, s, kHi) >> pair_shift(kKind.bits, s, kHi);
+#pragma unroll
+    for (int b = 0; b < 2; ++b) {
+      uint32_t q = b == 0 ? pair & 0xffff : pair >> 16;
+      if constexpr (kKind.levels) q = level_of(q);
+      values[b] = __fmul_rn(scales.scale[kHi], small_to_float(q, kKind.zero));
+      if constexpr (kMinima) values[b] = __fadd_rn(values[b], scales.minimum[kHi]);
+    }
+  }
+
+  __device__ PairScales scales_of(int col) const {
+    constexpr ScaleKind kScales = kKind.scales;
+    const auto* const record = words_at(planes_.scales + col / kRecordCols * record_bytes(kScales));
+    const auto* const after = record + record_words(kScales);
+    const int group = col % kRecordCols / 32, in_group = col % 32 / 16;
+    constexpr bool kWide = kScales == ScaleKind::kSignedWide;
+    const uint32_t word = record[kWide ? wide_scale_word(g_, group) : scale_word(g_, group)];
+    PairScales scales;
+#pragma unroll
+    for (int hi = 0; hi < 2; ++hi) {
+      scales.minimum[hi] = 0.0f;
+      if constexpr (kScales == ScaleKind::kHalf) {
+        scales.scale[hi] = half_of(word, hi);
+      } else if constexpr (kScales == ScaleKind::kHalfMin) {
+        scales.scale[hi] = half_of(word, hi);
+        scales.minimum[hi] = half_of(after[scale_word(g_, group)], hi);
+      } else if constexpr (kScales == ScaleKind::kSixBits || kScales == ScaleKind::kFourBits) {
+        constexpr bool kFour = kScales == ScaleKind::kFourBits;
+        const uint32_t both = after[2 * g_ + hi], bits = word >> (16 * hi + (kFour ? 8 * in_group : 0));
+        scales.scale[hi] = __fmul_rn(half_of(both, 0), static_cast<float>(bits & (kFour ? 15 : 255)));
+        scales.minimum[hi] = -__fmul_rn(half_of(both, 1), static_cast<float>(kFour ? bits >> 4 & 15 : bits >> 8 & 255));
+      } else {
+        const int at = kWide ? 16 * (group % 2) + 8 * hi : 16 * hi + 8 * in_group;
+        scales.scale[hi] = __fmul_rn(half_of(after[g_], hi), static_cast<float>(static_cast<int8_t>(word >> at)));
+      }
+    }
+    return scales;
+  }
+
+  const TilePlanes planes_;
+  const char* const tile_;
+  const int g_;
+};
+
+}  // namespace headrace::kernels::cuda

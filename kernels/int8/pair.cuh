@@ -1,0 +1,223 @@
+// Two rows at a time, in f32, become int8: a block has them in registers. Of each 128 columns four threads have eight
+// of each 32, so that memory is read and written 64 bytes at a time. Every sum, difference and product is rounded as
+// on the CPU. Device code.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/chunk.cuh"
+#include "kernels/cuda/warp.cuh"
+#include "kernels/int8/layout.h"
+#include "kernels/int8/op.h"
+
+namespace headrace::kernels::cuda {
+
+constexpr int kPairThreads = 512;                                // at most
+constexpr int kPairRuns = 4;                                     // of kChunk columns, 32 apart
+constexpr int kGroupCols = 128;                                  // of four threads
+constexpr int64_t kMaxKeptCols = kPairThreads / 4 * kGroupCols;  // longer rows are computed twice
+
+using PairValues = float[2][kPairRuns][kChunk];
+
+struct PairShape {
+  int cols, padded, groups, block;  // block: of the rotation
+};
+inline PairShape pair_shape(int64_t cols) {
+  const int64_t padded = padded_int8_cols(cols);
+  return {static_cast<int>(cols), static_cast<int>(padded), static_cast<int>((padded + kGroupCols - 1) / kGroupCols),
+          static_cast<int>(rotation_block(cols))};
+}
+inline int pair_threads(const PairShape& shape) {
+  const int threads = (shape.groups * 4 + 31) / 32 * 32;
+  return threads < kPairThreads ? threads : kPairThreads;
+}
+
+// ---- Rotation -------------------------------------------------------------------------------------------------------
+
+__device__ inline void butterfly(float& a, float& b) {
+  const float low = a, high = b;
+  a = __fadd_rn(low, high);
+  b = __fsub_rn(low, high);
+}
+// With the lane `lanes` apart; the factor is exact, so it rounds as a sum does.
+__device__ inline void butterfly_lanes(float& value, int lanes, float sign) {
+  value = __fmaf_rn(sign, value, __shfl_xor_sync(kAllLanes, value, lanes));
+}
+
+// Distances 1, 2 and 4 are within a chunk, 8 and 16 between lanes, 32 and 64 between chunks. All lanes call it.
+__device__ inline void rotate_row(float (&v)[kPairRuns][kChunk], int block) {
+  if (block == 1) return;
+#pragma unroll
+  for (int run = 0; run < kPairRuns; ++run) {
+#pragma unroll
+    for (int apart = 1; apart < kChunk; apart *= 2) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        if ((i & apart) == 0) butterfly(v[run][i], v[run][i + apart]);
+      }
+    }
+#pragma unroll
+    for (int lanes = 1; lanes <= 2; lanes *= 2) {
+      const float sign = (threadIdx.x & lanes) != 0 ? -1.0f : 1.0f;
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) butterfly_lanes(v[run][i], lanes, sign);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    butterfly(v[0][i], v[1][i]);
+    butterfly(v[2][i], v[3][i]);
+    if (block == 64) continue;
+    butterfly(v[0][i], v[2][i]);
+    butterfly(v[1][i], v[3][i]);
+  }
+}
+
+// ---- Sums and maxima over a block -----------------------------------------------------------------------------------
+
+// Of two rows, in every thread: lanes by halves, then warps in order.
+template <typename Combine>
+__device__ void combine_block(float (&of_row)[2], float (&of_warp)[2][kPairThreads / 32], const Combine& combine) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    of_row[r] = warp_reduce(of_row[r], combine);
+    if (threadIdx.x % 32 == 0) of_warp[r][threadIdx.x / 32] = of_row[r];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    of_row[r] = of_warp[r][0];
+    for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) of_row[r] = combine(of_row[r], of_warp[r][warp]);
+  }
+}
+
+// NaN if either is.
+__device__ inline float larger(float a, float b) {
+  float top;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(top) : "f"(a), "f"(b));
+  return top;
+}
+
+// ---- Quantisation ---------------------------------------------------------------------------------------------------
+
+struct RowQuant {
+  float scale, inverse;
+  uint32_t mask;  // of a word of values
+
+  __device__ explicit RowQuant(float top) {
+    const bool finite = top < __int_as_float(0x7f800000), tiny = top < kTinyInt8Row;
+    scale = !finite ? __int_as_float(0x7fc00000) : tiny ? 0.0f : __fdiv_rn(top, 127.0f);
+    inverse = !finite || tiny ? 0.0f : __fdiv_rn(127.0f, top);
+    mask = finite ? ~0u : 0u;
+  }
+  // The low byte of a sum with 1.5 * 2^23 is the nearest integer.
+  __device__ uint32_t bits_of(float value) const {
+    return __float_as_uint(__fadd_rn(__fmul_rn(value, inverse), 12582912.0f));
+  }
+  __device__ uint32_t word_of(const float* four) const {
+    const uint32_t low = __byte_perm(bits_of(four[0]), bits_of(four[1]), 0x0040);
+    const uint32_t high = __byte_perm(bits_of(four[2]), bits_of(four[3]), 0x0040);
+    return __byte_perm(low, high, 0x5410) & mask;
+  }
+};
+
+// ---- The whole ------------------------------------------------------------------------------------------------------
+
+template <typename Source>
+__device__ void read_pair(const Source& source, const PairShape& shape, int group, PairValues& v) {
+#pragma unroll
+  for (int run = 0; run < kPairRuns; ++run) {
+    const int col = group * kGroupCols + 32 * run + static_cast<int>(threadIdx.x % 4) * kChunk;
+    if (col < shape.cols) {
+      source.read(col, v[0][run], v[1][run]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) v[0][run][i] = v[1][run][i] = 0.0f;
+    }
+  }
+}
+
+// 1 / rms of each row.
+template <typename Source>
+__device__ void rms_factors(const Source& source, const PairShape& shape, bool once, PairValues& v,
+                            float (&factor)[2]) {
+  __shared__ float of_warp[2][kPairThreads / 32];
+  const int first = static_cast<int>(threadIdx.x / 4), step = static_cast<int>(blockDim.x / 4);
+  factor[0] = factor[1] = 0.0f;
+  for (int base = 0; base < shape.groups; base += step) {
+    read_pair(source, shape, base + first, v);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int run = 0; run < kPairRuns; ++run) {
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) factor[r] = __fmaf_rn(v[r][run][i], v[r][run][i], factor[r]);
+      }
+    }
+    if (once) break;
+  }
+  combine_block(factor, of_warp, [](float a, float b) { return __fadd_rn(a, b); });
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    factor[r] =
+        __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(factor[r], static_cast<float>(shape.cols)), source.eps())));
+  }
+}
+
+// Source: read(col, low, high) reads a chunk of two rows; write(col, words, words) its bytes, two words a row; kNormed:
+// weight(col, chunk) and eps(); write_scales(). kOnce: the block has a thread for each part of a row.
+template <bool kOnce, typename Source>
+__device__ void convert_pair(const Source& source, const PairShape& shape) {
+  __shared__ float of_warp[2][kPairThreads / 32];
+  const int first = static_cast<int>(threadIdx.x / 4), step = static_cast<int>(blockDim.x / 4);
+  PairValues v;
+  float factor[2], top[2] = {};
+  if constexpr (Source::kNormed) rms_factors(source, shape, kOnce, v, factor);
+  const auto rotated = [&](int group) {
+    if (!(Source::kNormed && kOnce)) read_pair(source, shape, group, v);
+    if constexpr (Source::kNormed) {
+#pragma unroll
+      for (int run = 0; run < kPairRuns; ++run) {
+        const int col = group * kGroupCols + 32 * run + static_cast<int>(threadIdx.x % 4) * kChunk;
+        float weight[kChunk] = {};
+        if (col < shape.cols) source.weight(col, weight);
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) {
+#pragma unroll
+          for (int r = 0; r < 2; ++r) v[r][run][i] = __fmul_rn(__fmul_rn(v[r][run][i], factor[r]), weight[i]);
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) rotate_row(v[r], shape.block);
+  };
+  for (int base = 0; base < shape.groups; base += step) {
+    rotated(base + first);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int run = 0; run < kPairRuns; ++run) {
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) top[r] = larger(top[r], fabsf(v[r][run][i]));
+      }
+    }
+    if (kOnce) break;
+  }
+  combine_block(top, of_warp, larger);
+  const RowQuant quant[2] = {RowQuant(top[0]), RowQuant(top[1])};
+  if (threadIdx.x == 0) source.write_scales(quant[0].scale, quant[1].scale);
+  for (int base = 0; base < shape.groups; base += step) {
+    const int group = base + first;
+    if (!kOnce) rotated(group);
+#pragma unroll
+    for (int run = 0; run < kPairRuns; ++run) {
+      const int col = group * kGroupCols + 32 * run + static_cast<int>(threadIdx.x % 4) * kChunk;
+      if (col >= shape.padded) continue;
+      source.write(col, make_uint2(quant[0].word_of(v[0][run]), quant[0].word_of(v[0][run] + 4)),
+                   make_uint2(quant[1].word_of(v[1][run]), quant[1].word_of(v[1][run] + 4)));
+    }
+    if (kOnce) break;
+  }
+}
+
+}  // namespace headrace::kernels::cuda

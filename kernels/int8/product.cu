@@ -1,0 +1,85 @@
+#include <algorithm>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/int8/bodies.h"
+#include "kernels/int8/product_tile.cuh"
+
+namespace headrace::kernels::cuda {
+
+namespace {
+
+int multiprocessors() {
+  int device = 0, count = 1;
+  (void)cudaGetDevice(&device);
+  (void)cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return count;
+}
+
+struct Tiling {
+  int rows, cols, blocks;  // blocks a multiprocessor
+  double work;             // of a block's tile, relative, while all the multiprocessor's blocks run
+};
+
+// Shares of the largest tile's rate, as measured or guessed: 0.87 for 128 x 128, 0.6 for 64 x 128.
+constexpr Tiling kTilings[] = {{128, 256, 1, 1.0}, {128, 128, 1, 0.5 / 0.87}, {64, 128, 2, 0.5 / 0.6}};
+
+// The tiling that takes the fewest turns for its work. It changes no bit.
+int best_tiling(int64_t rows, int64_t n, int processors) {
+  int best = 0;
+  double least = 0;
+  for (int i = 0; i < 3; ++i) {
+    const Tiling& tiling = kTilings[i];
+    const int64_t tiles = ceil_div(rows, tiling.rows) * ceil_div(n, tiling.cols);
+    const double work = static_cast<double>(ceil_div(tiles, processors * tiling.blocks)) * tiling.work;
+    if (i == 0 || work < least) {
+      least = work;
+      best = i;
+    }
+  }
+  return best;
+}
+
+template <int kRows, int kCols, int kWarpRows, int kMinBlocks>
+void launch(TileCall call, int processors, CudaStream& stream) {
+  using Whole = TileShape<kRows, kCols, kWarpRows, kMinBlocks, true>;
+  using Any = TileShape<kRows, kCols, kWarpRows, kMinBlocks, false>;
+  call.row_tiles = static_cast<int>(ceil_div(call.rows, kRows));
+  call.tiles = call.row_tiles * static_cast<int>(ceil_div(call.n, kCols));
+  const bool whole = call.padded % (Whole::kStages * Whole::kSlab) == 0;
+  const Grid grid = {std::min(call.tiles, processors * kMinBlocks), 1, Whole::kThreads, Whole::kSharedBytes};
+  launch_on(stream, "int8_product", grid, whole ? int8_product_kernel<Whole> : int8_product_kernel<Any>, call);
+}
+
+}  // namespace
+
+void int8_product(const Int8ProductParams& params, Stream& stream) {
+  CHECK(params.rows <= INT32_MAX / 2 && params.n <= INT32_MAX / 2, "rows=", params.rows, " n=", params.n);
+  TileCall call{};
+  call.x = params.x.values;
+  call.w = params.weight.values;
+  call.x_scales = params.x.scales;
+  call.w_scales = params.weight.scales;
+  call.bias = params.bias;
+  call.residual = params.residual;
+  call.out = params.out;
+  call.type = params.type;
+  const auto aligned = [&](const void* data, DType type) { return chunks_aligned(data, type, params.n); };
+  call.aligned = aligned(params.out, params.type) && aligned(params.bias, params.type) &&
+                 aligned(params.residual, params.type) && aligned(params.weight.scales, DType::kF32);
+  call.unrotate = 1.0f / static_cast<float>(rotation_block(params.k));
+  call.rows = static_cast<int>(params.rows);
+  call.n = static_cast<int>(params.n);
+  call.padded = static_cast<int>(padded_int8_cols(params.k));
+  CudaStream& on = cuda_stream(stream);
+  const int processors = multiprocessors();
+  switch (best_tiling(params.rows, params.n, processors)) {
+    case 0:
+      return launch<128, 256, 64, 1>(call, processors, on);
+    case 1:
+      return launch<128, 128, 32, 1>(call, processors, on);
+    default:
+      return launch<64, 128, 32, 2>(call, processors, on);
+  }
+}
+
+}  // namespace headrace::kernels::cuda

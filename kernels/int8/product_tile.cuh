@@ -1,0 +1,228 @@
+// The product's kernel: a block computes one tile of outputs after another; a ring of slabs of 64 columns in shared
+// memory runs on from a tile to the next. Operands are in the tensor cores' order in memory (kernels/int8/layout.h), so
+// that a lane reads its part of a fragment with one 16-byte access. An int32 sum is exact: tiles change no bit. Device
+// code.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/chunk.cuh"
+#include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/int8/layout.h"
+
+namespace headrace::kernels::cuda {
+
+struct TileCall {
+  const int8_t *x, *w;
+  const float *x_scales, *w_scales;
+  const void *bias, *residual;
+  void* out;
+  DType type;
+  bool aligned;  // chunks of bias, residual and out; w_scales
+  float unrotate;
+  int rows, n, padded, row_tiles, tiles;
+};
+
+// kRows x kCols outputs a block, kWarpRows x 64 a warp. kUnrolled: `padded` is a multiple of kStages slabs, and the
+// ring's places are constants.
+template <int kRows_, int kCols_, int kWarpRows_, int kMinBlocks_, bool kUnrolled_>
+struct TileShape {
+  static constexpr int kRows = kRows_, kCols = kCols_, kWarpRows = kWarpRows_, kMinBlocks = kMinBlocks_;
+  static constexpr bool kUnrolled = kUnrolled_;
+  static constexpr int kStages = 4, kSlab = 64, kSteps = kSlab / kFragmentCols, kWarpCols = 64;
+  static constexpr int kRowWarps = kRows / kWarpRows, kThreads = kRowWarps * (kCols / kWarpCols) * 32;
+  static constexpr int kSixteen = kSteps * kFragmentBytes;  // bytes of 16 rows in a slab
+  static constexpr int kXBytes = kRows / 16 * kSixteen, kStageBytes = kXBytes + kCols / 16 * kSixteen;
+  static constexpr int kSharedBytes = kStages * kStageBytes;
+  static constexpr int kAtOnce = kThreads * 16 / kSixteen;  // groups of 16 rows that one copy of each thread covers
+  static constexpr int kXCopies = kRows / 16 / kAtOnce, kWCopies = kCols / 16 / kAtOnce;
+  static constexpr int kXParts = kWarpRows / 16, kWParts = kWarpCols / 16;  // fragments of a warp
+  static_assert(kXCopies * kAtOnce * 16 == kRows && kWCopies * kAtOnce * 16 == kCols);
+  static_assert(kRows <= kInt8RowPadding && kCols <= kInt8RowPadding);
+  static_assert(kSharedBytes * kMinBlocks <= 99 * 1024);  // sm_86 and sm_89 have no more
+};
+
+// c += a b, m16n8k32.
+__device__ inline void multiply(int (&c)[4], const uint4& a, uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+
+// ---- Copies ---------------------------------------------------------------------------------------------------------
+
+// A thread's copies: slab after slab of this block's tiles.
+template <typename Shape>
+class SlabCopies {
+ public:
+  __device__ SlabCopies(const TileCall& p, uint32_t shared)
+      : p_(p), to_(shared + threadIdx.x * 16), tile_(static_cast<int>(blockIdx.x)), slabs_(p.padded / Shape::kSlab) {
+    begin_tile();
+  }
+  // Copies the next slab, if there is one, to a place of the ring, and ends a group of copies.
+  __device__ void copy_next(int place) {
+    if (tile_ < p_.tiles) {
+      const uint32_t to = to_ + static_cast<uint32_t>(place * Shape::kStageBytes);
+      const int64_t apart = static_cast<int64_t>(p_.padded) * 16 * Shape::kAtOnce;
+#pragma unroll
+      for (int i = 0; i < Shape::kXCopies; ++i) copy_at<0, 0>(to + i * Shape::kThreads * 16, x_ + i * apart);
+#pragma unroll
+      for (int i = 0; i < Shape::kWCopies; ++i) {
+        copy_at<0, 0>(to + Shape::kXBytes + i * Shape::kThreads * 16, w_ + i * apart);
+      }
+      x_ += Shape::kSixteen;
+      w_ += Shape::kSixteen;
+      if (++slab_ == slabs_) {
+        slab_ = 0;
+        tile_ += static_cast<int>(gridDim.x);
+        begin_tile();
+      }
+    }
+    commit_copies();
+  }
+
+ private:
+  __device__ void begin_tile() {
+    const int64_t sixteen = static_cast<int64_t>(p_.padded) * 16;
+    const int at = static_cast<int>(threadIdx.x) * 16;
+    const int64_t in_tile = at / Shape::kSixteen * sixteen + at % Shape::kSixteen;
+    x_ = p_.x + tile_ % p_.row_tiles * (Shape::kRows / 16) * sixteen + in_tile;
+    w_ = p_.w + tile_ / p_.row_tiles * (Shape::kCols / 16) * sixteen + in_tile;
+  }
+
+  const TileCall& p_;
+  const uint32_t to_;
+  int tile_;
+  const int slabs_;
+  int slab_ = 0;
+  const int8_t *x_, *w_;
+};
+
+// ---- Fragments ------------------------------------------------------------------------------------------------------
+
+template <typename Shape>
+struct Fragments {
+  uint4 x[Shape::kXParts], w[Shape::kWParts];
+
+  // x_at, w_at: this lane's, of the slab's first step.
+  __device__ void load(uint32_t x_at, uint32_t w_at, int step) {
+#pragma unroll
+    for (int i = 0; i < Shape::kXParts; ++i) x[i] = load_words(x_at + i * Shape::kSixteen + step * kFragmentBytes);
+#pragma unroll
+    for (int i = 0; i < Shape::kWParts; ++i) w[i] = load_words(w_at + i * Shape::kSixteen + step * kFragmentBytes);
+  }
+};
+
+template <typename Shape>
+using TileSums = int[Shape::kXParts][2 * Shape::kWParts][4];
+
+template <typename Shape>
+__device__ void multiply_all(TileSums<Shape>& sums, const Fragments<Shape>& from) {
+#pragma unroll
+  for (int j = 0; j < Shape::kWParts; ++j) {
+#pragma unroll
+    for (int i = 0; i < Shape::kXParts; ++i) {
+      multiply(sums[i][2 * j], from.x[i], from.w[j].x, from.w[j].y);
+      multiply(sums[i][2 * j + 1], from.x[i], from.w[j].z, from.w[j].w);
+    }
+  }
+}
+
+// ---- Outputs --------------------------------------------------------------------------------------------------------
+
+// A thread has 16 neighbouring columns, from `col` on, of rows `row` and `row` + 1 of each 16.
+template <typename T, typename Shape>
+__device__ void write_tile(const TileCall& p, const TileSums<Shape>& sums, int row, int col) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int first = col + h * kChunk, count = p.n - first;
+    if (count <= 0) continue;
+    float w_scales[kChunk], bias[kChunk];
+    load_chunk(p.w_scales + first, count, p.aligned, w_scales);
+    if (p.bias != nullptr) load_chunk(static_cast<const T*>(p.bias) + first, count, p.aligned, bias);
+#pragma unroll
+    for (int i = 0; i < Shape::kXParts; ++i) {
+#pragma unroll
+      for (int low = 0; low < 2; ++low) {
+        const int at = row + 16 * i + low;
+        if (at >= p.rows) continue;
+        const int64_t element = static_cast<int64_t>(at) * p.n + first;
+        const float x_scale = p.x_scales[at];
+        float y[kChunk];
+#pragma unroll
+        for (int j = 0; j < kChunk; ++j) {
+          const float scale = __fmul_rn(__fmul_rn(x_scale, w_scales[j]), p.unrotate);
+          y[j] = __fmul_rn(__int2float_rn(sums[i][j / 2 * 2 + h][2 * low + j % 2]), scale);
+          if (p.bias != nullptr) y[j] = __fadd_rn(y[j], bias[j]);
+        }
+        if (p.residual != nullptr) {
+          float added[kChunk];
+          load_chunk(static_cast<const T*>(p.residual) + element, count, p.aligned, added);
+#pragma unroll
+          for (int j = 0; j < kChunk; ++j) y[j] = __fadd_rn(y[j], added[j]);
+        }
+        store_chunk(static_cast<T*>(p.out) + element, count, p.aligned, y);
+      }
+    }
+  }
+}
+
+// ---- The kernel -----------------------------------------------------------------------------------------------------
+
+// Grid: as many blocks as run at once; block b has tiles b, b + gridDim.x, …
+template <typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
+    int8_product_kernel(const __grid_constant__ TileCall p) {
+  extern __shared__ char memory[];
+  constexpr int kStages = Shape::kStages, kSteps = Shape::kSteps, kUnroll = Shape::kUnrolled ? kStages : 1;
+  const uint32_t shared = shared_address(memory);
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  const int warp_row = warp % Shape::kRowWarps, warp_col = warp / Shape::kRowWarps;
+  const uint32_t x_at = shared + warp_row * Shape::kXParts * Shape::kSixteen + lane * 16;
+  const uint32_t w_at = shared + Shape::kXBytes + warp_col * Shape::kWParts * Shape::kSixteen + lane * 16;
+  SlabCopies<Shape> copies(p, shared);
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) copies.copy_next(i);
+  Fragments<Shape> fragments[2];
+  wait_copies<kStages - 2>();
+  __syncthreads();
+  fragments[0].load(x_at, w_at, 0);
+  const int slabs = p.padded / Shape::kSlab;
+  int place = 0;  // of the slab that is multiplied
+  for (int tile = static_cast<int>(blockIdx.x); tile < p.tiles; tile += static_cast<int>(gridDim.x)) {
+    TileSums<Shape> sums = {};
+#pragma unroll 1
+    for (int slab = 0; slab < slabs; slab += kUnroll) {
+#pragma unroll
+      for (int turn = 0; turn < kUnroll; ++turn) {
+        const int now = Shape::kUnrolled ? turn : place, next = now + 1 == kStages ? 0 : now + 1;
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          if (step + 1 < kSteps) {
+            fragments[(step + 1) % 2].load(x_at + now * Shape::kStageBytes, w_at + now * Shape::kStageBytes, step + 1);
+          } else {  // the next slab has arrived, and all warps have read the one before this
+            wait_copies<kStages - 2>();
+            __syncthreads();
+            fragments[0].load(x_at + next * Shape::kStageBytes, w_at + next * Shape::kStageBytes, 0);
+          }
+          if (step == 0) copies.copy_next(now == 0 ? kStages - 1 : now - 1);
+          multiply_all<Shape>(sums, fragments[step % 2]);
+        }
+        if (!Shape::kUnrolled) place = next;
+      }
+    }
+    const int row = tile % p.row_tiles * Shape::kRows + warp_row * Shape::kWarpRows + lane / 4 * 2;
+    const int col = tile / p.row_tiles * Shape::kCols + warp_col * Shape::kWarpCols + lane % 4 * 16;
+    if (p.type == DType::kF32) {
+      write_tile<float, Shape>(p, sums, row, col);
+    } else if (p.type == DType::kF16) {
+      write_tile<__half, Shape>(p, sums, row, col);
+    } else {
+      write_tile<__nv_bfloat16, Shape>(p, sums, row, col);
+    }
+  }
+  wait_copies<0>();
+}
+
+}  // namespace headrace::kernels::cuda

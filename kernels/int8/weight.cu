@@ -1,0 +1,119 @@
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/int8/bodies.h"
+#include "kernels/int8/packed_pair.cuh"
+#include "kernels/int8/pair.cuh"
+#include "kernels/weights/blocks.h"
+
+namespace headrace::kernels::cuda {
+
+namespace {
+
+struct PartCall {
+  const void* data;
+  int64_t rows, first_row;  // of the part; its first in the matrix
+  DType type;               // of a plain part
+  bool aligned;
+  PairShape shape;
+  Int8Rows out;
+};
+
+// Rows g and g + 8 of 16 rows of the part, for a block 8 t + g; the second may not exist.
+template <typename Values>
+struct WeightPair {
+  static constexpr bool kNormed = false;
+  const PartCall& p;
+  const Values& values;
+  int64_t row;
+  bool both, together;  // together: they share a lane's 16 bytes
+
+  __device__ WeightPair(const PartCall& of, const Values& from, int64_t first)
+      : p(of),
+        values(from),
+        row(first),
+        both(first + 8 < of.rows),
+        together(first + 8 < of.rows && of.first_row % kFragmentRows == 0) {}
+  __device__ void read(int col, float (&low)[kChunk], float (&high)[kChunk]) const { values.read(col, low, high); }
+  __device__ void write_scales(float low, float high) const {
+    p.out.scales[p.first_row + row] = low;
+    if (both) p.out.scales[p.first_row + row + 8] = high;
+  }
+  __device__ void write_row(int64_t of_row, int col, uint2 words) const {
+    *reinterpret_cast<uint2*>(p.out.values + weight_place(of_row, col, p.shape.padded) + of_row % 16 / 8 * 8) = words;
+  }
+  __device__ void write(int col, uint2 low, uint2 high) const {
+    const int64_t of_row = p.first_row + row;
+    if (together) {
+      *reinterpret_cast<uint4*>(p.out.values + weight_place(of_row, col, p.shape.padded)) =
+          make_uint4(low.x, low.y, high.x, high.y);
+      return;
+    }
+    write_row(of_row, col, low);
+    if (both) write_row(of_row + 8, col, high);
+  }
+};
+
+struct PlainPair {
+  const PartCall& p;
+  int64_t row;
+
+  __device__ void read(int col, float (&low)[kChunk], float (&high)[kChunk]) const {
+    const int count = chunk_count(p.shape.cols, col);
+    load_chunk(p.type, p.data, row * p.shape.cols + col, count, p.aligned, low);
+    load_chunk(p.type, p.data, (row + 8) * p.shape.cols + col, row + 8 < p.rows ? count : 0, p.aligned, high);
+  }
+};
+
+__device__ int64_t first_row_of_block() {
+  return static_cast<int64_t>(blockIdx.x) / 8 * kTileRows + static_cast<int64_t>(blockIdx.x) % 8;
+}
+
+// Grid: pairs of rows.
+template <WeightType kType, bool kOnce>
+__global__ void __launch_bounds__(kPairThreads) int8_weight_kernel(const __grid_constant__ PartCall p) {
+  const int64_t row = first_row_of_block();
+  if (row >= p.rows) return;
+  if constexpr (packed_kind(kType).bits == 16) {
+    const PlainPair values{p, row};
+    convert_pair<kOnce>(WeightPair<PlainPair>(p, values, row), p.shape);
+  } else {
+    const PackedPair<kType> values(p.data, p.shape.cols, row);
+    convert_pair<kOnce>(WeightPair<PackedPair<kType>>(p, values, row), p.shape);
+  }
+}
+
+// =====================================================================================================================
+
+template <bool kOnce>
+void (*weight_kernel_of(WeightType type))(PartCall) {
+  using enum WeightType;
+  constexpr void (*kKernels[])(PartCall) = {
+      int8_weight_kernel<kQ4_0, kOnce>, int8_weight_kernel<kQ4_1, kOnce>,  int8_weight_kernel<kQ5_0, kOnce>,
+      int8_weight_kernel<kQ5_1, kOnce>, int8_weight_kernel<kQ8_0, kOnce>,  int8_weight_kernel<kQ4K, kOnce>,
+      int8_weight_kernel<kQ5K, kOnce>,  int8_weight_kernel<kQ6K, kOnce>,   int8_weight_kernel<kQ2K, kOnce>,
+      int8_weight_kernel<kQ3K, kOnce>,  int8_weight_kernel<kIQ4NL, kOnce>, int8_weight_kernel<kIQ4XS, kOnce>};
+  return is_plain(type) ? int8_weight_kernel<kF32, kOnce> : kKernels[quantised_index(type)];
+}
+
+}  // namespace
+
+void int8_weight(const Int8WeightParams& params, Stream& stream) {
+  const int64_t cols = params.weight.cols;
+  PartCall call{};
+  call.type = params.type;
+  call.shape = pair_shape(cols);
+  call.out = params.out;
+  for (int i = 0; i < params.weight.count; ++i) {
+    const WeightPart& part = params.weight.parts[i];
+    call.data = part.data;
+    call.rows = part.rows;
+    call.aligned = is_plain(part.type) && chunks_aligned(part.data, params.type, cols);
+    if (part.rows > 0) {
+      launch_on(cuda_stream(stream), "int8_weight", {ceil_div(part.rows, kTileRows) * 8, 1, pair_threads(call.shape)},
+                cols <= kMaxKeptCols ? weight_kernel_of<true>(part.type) : weight_kernel_of<false>(part.type), call);
+    }
+    call.first_row += part.rows;
+  }
+}
+
+}  // namespace headrace::kernels::cuda
