@@ -338,7 +338,7 @@ TEST_P(Int8Test, ARowDoesNotDependOnItsNeighbours) {
 
 // Many tiles of each size that CUDA has, several to a block.
 TEST_P(Int8Test, TilesChangeNoBit) {
-  constexpr int64_t kAll = testing_support::kSanitized ? 300 : 2048, kN = testing_support::kSanitized ? 700 : 6144;
+  constexpr int64_t kAll = testing::kSanitized ? 300 : 2048, kN = testing::kSanitized ? 700 : 6144;
   for (const int64_t k : {256, 320}) {
     const std::vector<float> x = random_values(1, kAll * k);
     const Converted w = plain_matrix(random_values(2, kN * k), k, DType::kF32);
