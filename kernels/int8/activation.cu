@@ -64,7 +64,7 @@ struct ActivationPair {
 
 // Grid: pairs of rows.
 template <typename T, Int8Input kInput, bool kOnce>
-__global__ void __launch_bounds__(kPairThreads) int8_activation_kernel(const __grid_constant__ Activation p) {
+__global__ void __launch_bounds__(pair_bounds(kOnce)) int8_activation_kernel(const __grid_constant__ Activation p) {
   convert_pair<kOnce>(ActivationPair<T, kInput>(p), p.shape);
 }
 

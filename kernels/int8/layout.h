@@ -7,9 +7,9 @@
 // bytes, the columns 8 t to 8 t + 7 of two rows, which are rows g and g + 8 of the instruction. Columns 8 t to 8 t + 3
 // are the instruction's 4 t to 4 t + 3, the others 16 + 4 t to 16 + 4 t + 3. Activations (its operand A) alternate
 // between the rows by four bytes, and its rows g and g + 8 are rows 2 g and 2 g + 1 of the 16. Weights (operand B)
-// alternate by eight bytes, and of 64 rows, row 16 t + 8 h + 2 q + e is in fragment q, of lanes with g = 2 t + e, the
-// first or second row by h. So a thread's sums are 16 neighbouring columns of the output, and the two rows of a lane
-// are rows g and g + 8 of a tile of kernels/weights/cuda_layout.h. Pure; host and device.
+// alternate by eight bytes, and of 32 rows, row 8 t + 4 f + 2 h + e is in fragment f, of lanes with g = 2 t + e, the
+// first or second row by h. So a thread's sums of a fragment pair are eight neighbouring columns of the output. Pure;
+// host and device.
 #pragma once
 
 #include <cstdint>
@@ -41,11 +41,11 @@ HEADRACE_INT8_BOTH constexpr int64_t activation_place(int64_t row, int64_t col, 
   return row / kFragmentRows * kFragmentRows * padded_cols + col / kFragmentCols * kFragmentBytes +
          (row % kFragmentRows / 2 * 4 + col % kFragmentCols / 8) * 16;
 }
-// The same for weights; rows 16 t + p and 16 t + 8 + p, of which the second's bytes are the upper eight.
+// The first of eight bytes of weights.
 HEADRACE_INT8_BOTH constexpr int64_t weight_place(int64_t row, int64_t col, int64_t padded_cols) {
-  const int64_t in = row % 64, t = in / 16, q = in % 8 / 2, e = in % 2;
-  return (row / 64 * 4 + q) * kFragmentRows * padded_cols + col / kFragmentCols * kFragmentBytes +
-         ((2 * t + e) * 4 + col % kFragmentCols / 8) * 16;
+  const int64_t in = row % 32, f = in / 4 % 2, h = in / 2 % 2, g = in / 8 * 2 + in % 2;
+  return (row / 32 * 2 + f) * kFragmentRows * padded_cols + col / kFragmentCols * kFragmentBytes +
+         (g * 4 + col % kFragmentCols / 8) * 16 + h * 8;
 }
 
 }  // namespace cuda

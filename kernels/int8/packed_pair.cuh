@@ -27,26 +27,24 @@ class PackedPair {
         g_(static_cast<int>(row % kTileRows)) {}
 
   // col: a multiple of eight.
-  __device__ void read(int col, float (&low)[kChunk], float (&high)[kChunk]) const {
-    const int step = col / kStepCols, half = col / 32 % 2, run = col % 32 / kChunk;
+  __device__ void read(int at, float (&low)[kChunk], float (&high)[kChunk]) const {
+    const auto col = static_cast<unsigned>(at);
+    const unsigned step = col / kStepCols;
+    const int half = static_cast<int>(col / 32 % 2), run = static_cast<int>(col % 32 / kChunk);
     const auto* const main = words_at(static_cast<int64_t>(step) * main_step_bytes(kKind.bits));
     const auto* const extra = words_at(planes_.extra + static_cast<int64_t>(step) * extra_step_bytes(kKind.bits));
     const PairScales scales = scales_of(col);
+    uint2 pairs[2];  // of the first and second four columns, a word a row
+    load_pairs(main, half, run, pairs);
 #pragma unroll
     for (int four = 0; four < 2; ++four) {
-      const int lane = 4 * g_ + (kNarrow ? run % 2 * 2 + four : run), u = kNarrow ? run / 2 : four;
-      uint32_t word[2], above = 0;
-      if constexpr (kKind.bits == 8) {
-        word[0] = main[(half * 32 + lane) * 4 + 2 * u];
-        word[1] = main[(half * 32 + lane) * 4 + 2 * u + 1];
-      } else {
-        word[0] = word[1] = kKind.bits < 4 ? main[lane * 2 + half] : main[lane * 4 + 2 * half + u];
-      }
+      const int lane = lane_of(run, four), u = kNarrow ? run / 2 : four;
+      uint32_t above = 0;
       if constexpr (has_extra(kKind.bits)) above = extra[kKind.bits == 6 ? lane * 2 + half : lane];
 #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        unpack<0>(word[0], above, half, u, s, scales, low + 4 * four + 2 * s);
-        unpack<1>(word[1], above, half, u, s, scales, high + 4 * four + 2 * s);
+        unpack<0>(pairs[four].x, above, half, u, s, scales, low + 4 * four + 2 * s);
+        unpack<1>(pairs[four].y, above, half, u, s, scales, high + 4 * four + 2 * s);
       }
     }
   }
@@ -57,6 +55,28 @@ class PackedPair {
   static constexpr bool kMinima = has_minima(kKind.scales) || kKind.scales == ScaleKind::kFourBits;
 
   __device__ const uint32_t* words_at(int64_t bytes) const { return reinterpret_cast<const uint32_t*>(tile_ + bytes); }
+
+  __device__ int lane_of(int run, int four) const { return 4 * g_ + (kNarrow ? run % 2 * 2 + four : run); }
+
+  __device__ void load_pairs(const uint32_t* main, int half, int run, uint2 (&pairs)[2]) const {
+    if constexpr (kKind.bits == 8) {
+      const uint4 all = *reinterpret_cast<const uint4*>(main + (half * 32 + lane_of(run, 0)) * 4);
+      pairs[0] = make_uint2(all.x, all.y);
+      pairs[1] = make_uint2(all.z, all.w);
+    } else if constexpr (kKind.bits < 4) {
+#pragma unroll
+      for (int four = 0; four < 2; ++four) pairs[four].x = pairs[four].y = main[lane_of(run, four) * 2 + half];
+    } else if constexpr (kNarrow) {
+#pragma unroll
+      for (int four = 0; four < 2; ++four) {
+        pairs[four].x = pairs[four].y = main[lane_of(run, four) * 4 + 2 * half + run / 2];
+      }
+    } else {
+      const uint2 both = *reinterpret_cast<const uint2*>(main + lane_of(run, 0) * 4 + 2 * half);
+      pairs[0] = make_uint2(both.x, both.x);
+      pairs[1] = make_uint2(both.y, both.y);
+    }
+  }
 
   // Two columns of row g + 8 kHi.
   template <int kHi>
@@ -72,11 +92,12 @@ class PackedPair {
     }
   }
 
-  __device__ PairScales scales_of(int col) const {
+  __device__ PairScales scales_of(unsigned col) const {
     constexpr ScaleKind kScales = kKind.scales;
-    const auto* const record = words_at(planes_.scales + col / kRecordCols * record_bytes(kScales));
+    const auto* const record =
+        words_at(planes_.scales + static_cast<int64_t>(col / kRecordCols) * record_bytes(kScales));
     const auto* const after = record + record_words(kScales);
-    const int group = col % kRecordCols / 32, in_group = col % 32 / 16;
+    const int group = static_cast<int>(col % kRecordCols / 32), in_group = static_cast<int>(col % 32 / 16);
     constexpr bool kWide = kScales == ScaleKind::kSignedWide;
     const uint32_t word = record[kWide ? wide_scale_word(g_, group) : scale_word(g_, group)];
     PairScales scales;
@@ -91,11 +112,11 @@ class PackedPair {
       } else if constexpr (kScales == ScaleKind::kSixBits || kScales == ScaleKind::kFourBits) {
         constexpr bool kFour = kScales == ScaleKind::kFourBits;
         const uint32_t both = after[2 * g_ + hi], bits = word >> (16 * hi + (kFour ? 8 * in_group : 0));
-        scales.scale[hi] = __fmul_rn(half_of(both, 0), static_cast<float>(bits & (kFour ? 15 : 255)));
-        scales.minimum[hi] = -__fmul_rn(half_of(both, 1), static_cast<float>(kFour ? bits >> 4 & 15 : bits >> 8 & 255));
+        scales.scale[hi] = __fmul_rn(half_of(both, 0), small_to_float(bits & (kFour ? 15 : 255), 0));
+        scales.minimum[hi] = -__fmul_rn(half_of(both, 1), small_to_float(kFour ? bits >> 4 & 15 : bits >> 8 & 255, 0));
       } else {
         const int at = kWide ? 16 * (group % 2) + 8 * hi : 16 * hi + 8 * in_group;
-        scales.scale[hi] = __fmul_rn(half_of(after[g_], hi), static_cast<float>(static_cast<int8_t>(word >> at)));
+        scales.scale[hi] = __fmul_rn(half_of(after[g_], hi), small_to_float((word >> at & 255) ^ 128, 128));
       }
     }
     return scales;

@@ -12,10 +12,12 @@
 
 namespace headrace::kernels::cuda {
 
-constexpr int kPairThreads = 512;                                // at most
+constexpr int kPairThreads = 512, kLongPairThreads = 256;  // at most; of rows that are computed twice
 constexpr int kPairRuns = 4;                                     // of kChunk columns, 32 apart
 constexpr int kGroupCols = 128;                                  // of four threads
 constexpr int64_t kMaxKeptCols = kPairThreads / 4 * kGroupCols;  // longer rows are computed twice
+
+constexpr int pair_bounds(bool once) { return once ? kPairThreads : kLongPairThreads; }
 
 using PairValues = float[2][kPairRuns][kChunk];
 
@@ -28,8 +30,7 @@ inline PairShape pair_shape(int64_t cols) {
           static_cast<int>(rotation_block(cols))};
 }
 inline int pair_threads(const PairShape& shape) {
-  const int threads = (shape.groups * 4 + 31) / 32 * 32;
-  return threads < kPairThreads ? threads : kPairThreads;
+  return shape.cols > kMaxKeptCols ? kLongPairThreads : (shape.groups * 4 + 31) / 32 * 32;
 }
 
 // ---- Rotation -------------------------------------------------------------------------------------------------------

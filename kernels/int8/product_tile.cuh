@@ -131,12 +131,12 @@ __device__ void multiply_all(TileSums<Shape>& sums, const Fragments<Shape>& from
 
 // ---- Outputs --------------------------------------------------------------------------------------------------------
 
-// A thread has 16 neighbouring columns, from `col` on, of rows `row` and `row` + 1 of each 16.
+// A thread has eight neighbouring columns of each 32, from `col` on, of rows `row` and `row` + 1 of each 16.
 template <typename T, typename Shape>
 __device__ void write_tile(const TileCall& p, const TileSums<Shape>& sums, int row, int col) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int first = col + h * kChunk, count = p.n - first;
+  for (int run = 0; run < Shape::kWarpCols / 32; ++run) {
+    const int first = col + 32 * run, count = p.n - first;
     if (count <= 0) continue;
     float w_scales[kChunk], bias[kChunk];
     load_chunk(p.w_scales + first, count, p.aligned, w_scales);
@@ -153,7 +153,7 @@ __device__ void write_tile(const TileCall& p, const TileSums<Shape>& sums, int r
 #pragma unroll
         for (int j = 0; j < kChunk; ++j) {
           const float scale = __fmul_rn(__fmul_rn(x_scale, w_scales[j]), p.unrotate);
-          y[j] = __fmul_rn(__int2float_rn(sums[i][j / 2 * 2 + h][2 * low + j % 2]), scale);
+          y[j] = __fmul_rn(__int2float_rn(sums[i][4 * run + j / 2][2 * low + j % 2]), scale);
           if (p.bias != nullptr) y[j] = __fadd_rn(y[j], bias[j]);
         }
         if (p.residual != nullptr) {
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
       }
     }
     const int row = tile % p.row_tiles * Shape::kRows + warp_row * Shape::kWarpRows + lane / 4 * 2;
-    const int col = tile / p.row_tiles * Shape::kCols + warp_col * Shape::kWarpCols + lane % 4 * 16;
+    const int col = tile / p.row_tiles * Shape::kCols + warp_col * Shape::kWarpCols + lane % 4 * kChunk;
     if (p.type == DType::kF32) {
       write_tile<float, Shape>(p, sums, row, col);
     } else if (p.type == DType::kF16) {

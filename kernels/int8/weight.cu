@@ -24,32 +24,22 @@ struct WeightPair {
   static constexpr bool kNormed = false;
   const PartCall& p;
   const Values& values;
-  int64_t row;
-  bool both, together;  // together: they share a lane's 16 bytes
+  int64_t row;  // of the matrix
+  bool both;
 
-  __device__ WeightPair(const PartCall& of, const Values& from, int64_t first)
-      : p(of),
-        values(from),
-        row(first),
-        both(first + 8 < of.rows),
-        together(first + 8 < of.rows && of.first_row % kFragmentRows == 0) {}
+  __device__ WeightPair(const PartCall& of, const Values& from, int64_t part_row)
+      : p(of), values(from), row(of.first_row + part_row), both(part_row + 8 < of.rows) {}
   __device__ void read(int col, float (&low)[kChunk], float (&high)[kChunk]) const { values.read(col, low, high); }
   __device__ void write_scales(float low, float high) const {
-    p.out.scales[p.first_row + row] = low;
-    if (both) p.out.scales[p.first_row + row + 8] = high;
+    p.out.scales[row] = low;
+    if (both) p.out.scales[row + 8] = high;
   }
   __device__ void write_row(int64_t of_row, int col, uint2 words) const {
-    *reinterpret_cast<uint2*>(p.out.values + weight_place(of_row, col, p.shape.padded) + of_row % 16 / 8 * 8) = words;
+    *reinterpret_cast<uint2*>(p.out.values + weight_place(of_row, col, p.shape.padded)) = words;
   }
   __device__ void write(int col, uint2 low, uint2 high) const {
-    const int64_t of_row = p.first_row + row;
-    if (together) {
-      *reinterpret_cast<uint4*>(p.out.values + weight_place(of_row, col, p.shape.padded)) =
-          make_uint4(low.x, low.y, high.x, high.y);
-      return;
-    }
-    write_row(of_row, col, low);
-    if (both) write_row(of_row + 8, col, high);
+    write_row(row, col, low);
+    if (both) write_row(row + 8, col, high);
   }
 };
 
@@ -70,7 +60,7 @@ __device__ int64_t first_row_of_block() {
 
 // Grid: pairs of rows.
 template <WeightType kType, bool kOnce>
-__global__ void __launch_bounds__(kPairThreads) int8_weight_kernel(const __grid_constant__ PartCall p) {
+__global__ void __launch_bounds__(pair_bounds(kOnce)) int8_weight_kernel(const __grid_constant__ PartCall p) {
   const int64_t row = first_row_of_block();
   if (row >= p.rows) return;
   if constexpr (packed_kind(kType).bits == 16) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/support/kernel_test.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/weight_blocks.h"
 
 namespace headrace {
@@ -213,7 +214,6 @@ TEST_P(Int8Test, ReadsEveryWeightType) {
     const DeviceArray stored = store(type, blocks, n, k);
     const Converted weights = weight({{{stored.data(), type, n}, {}, {}}, 1, k}, DType::kBF16);
     expect_scales(weights, plain_w, what);
-    // Of columns 7 i apart, and all: a misplaced value shows.
     const std::vector<float> x = random_values(5, 9 * k);
     expect_same(multiply(activation(x, k, DType::kF32), weights, k, DType::kF32),
                 multiply_plainly(quantise_plainly(x, k), plain_w, k, DType::kF32), what);
@@ -332,6 +332,23 @@ TEST_P(Int8Test, ARowDoesNotDependOnItsNeighbours) {
         expect_same(run(first, count), rows_of(whole, kN, first, count),
                     str(count, " rows from ", first, ", ", threads, " threads"));
       }
+    }
+  }
+}
+
+// Many tiles of each size that CUDA has, several to a block.
+TEST_P(Int8Test, TilesChangeNoBit) {
+  constexpr int64_t kAll = testing::kSanitized ? 300 : 2048, kN = testing::kSanitized ? 700 : 6144;
+  for (const int64_t k : {256, 320}) {
+    const std::vector<float> x = random_values(1, kAll * k);
+    const Converted w = plain_matrix(random_values(2, kN * k), k, DType::kF32);
+    const auto run = [&](int64_t first, int64_t count) {
+      return multiply(activation(rows_of(x, k, first, count), k, DType::kF32), w, k, DType::kF32);
+    };
+    const std::vector<float> whole = run(0, kAll);
+    for (const auto& [first, count] :
+         {std::pair<int64_t, int64_t>{0, 1}, {kAll - 1, 1}, {64, 64}, {17, 130}, {kAll / 4, kAll / 2}}) {
+      expect_same(run(first, count), rows_of(whole, kN, first, count), str(count, " rows from ", first, ", k=", k));
     }
   }
 }
