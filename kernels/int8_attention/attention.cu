@@ -40,23 +40,33 @@ __global__ void __launch_bounds__(128) convert_queries(const __grid_constant__ I
   const int lane = threadIdx.x % 32, dim = static_cast<int>(shape.head_dim);
   WarpRow<kDim> q;
   q.load(params.q, shape.type, row / shape.heads * shape.q_stride + row % shape.heads * dim, dim);
+  const int64_t kv_head = row % shape.heads / (shape.heads / shape.kv_heads);
+  WarpRow<kDim> centre;
+  centre.load(params.centre, DType::kF32, kv_head * dim, dim);
+  float product = 0.0f;
+#pragma unroll
+  for (int i = 0; i < WarpRow<kDim>::kEach; ++i) product = __fmaf_rn(q.v[i], centre.v[i], product);
+  product = warp_sum(product);
   q.rotate(dim & -dim);
   const Int8Scale scale = q.scale();
   const Kv8Workspace at = workspace_of(shape);
   uint8_t* const out = reinterpret_cast<uint8_t*>(params.workspace) + row * kDim;
 #pragma unroll
   for (int i = 0; i < WarpRow<kDim>::kEach; ++i) out[i * 32 + lane] = int8_of(q.v[i], scale);
-  if (lane == 0) reinterpret_cast<float*>(params.workspace + at.scales)[row] = scale.scale;
+  if (lane == 0) reinterpret_cast<float2*>(params.workspace + at.scales)[row] = {scale.scale, product};
 }
 
 // ---- Tiles ----------------------------------------------------------------------------------------------------------
 
 template <int kDim>
 struct Int8Tiles {
-  static constexpr int kWarps = kDim == 256 ? 6 : kDim == 128 ? 8 : 12, kThreads = 32 * kWarps, kRows = 16 * kWarps;
+  static constexpr int kWarps = kDim == 64 ? 12 : 8, kThreads = 32 * kWarps, kRows = 16 * kWarps;
   static constexpr int kKeys = static_cast<int>(kKv8Tile), kSteps = kDim / 32, kStages = kDim == 256 ? 2 : 3;
   static constexpr int kBlockBytes = static_cast<int>(kv8_block_bytes(kDim));
-  static constexpr int kHeld = kDim == 256 ? 1 : kSteps;  // steps of q in registers; the others are in shared memory
+  static constexpr int kHeld = kDim == 256 ? 4 : kSteps;  // steps of q in registers; the others are in shared memory
+  // Channels of a block: the others are blocks of their own, which compute the scores again, because o of 256 channels
+  // leaves too few registers.
+  static constexpr int kOut = kDim == 256 ? 128 : kDim, kParts = kDim / kOut;
   static constexpr int kQueriesAt = kStages * kBlockBytes;
   static constexpr int kSharedBytes = kQueriesAt + kWarps * (kSteps - kHeld) * 512;
   static_assert(kSharedBytes <= 99 * 1024);  // the limit of sm_86 and sm_89
@@ -64,11 +74,12 @@ struct Int8Tiles {
 
   const Int8AttentionParams& params;
   const int head, first, end, begin;  // queries' positions are [first, end); the block's rows begin at `begin`
+  const int channel;                  // the block's first
   const uint32_t shared;
   const unsigned char* blocks;  // of the KV head, from tile 0 on
 
   uint32_t q[kHeld][4];
-  float o[kDim / 8][4];
+  float o[kOut / 8][4];
   float scale[2], m[2], l[2];  // of rows g and g + 8; l: of this thread's columns
 
   __device__ Int8Tiles(const Int8AttentionParams& of, const void* memory)
@@ -77,6 +88,7 @@ struct Int8Tiles {
         first(static_cast<int>(of.first_position)),
         end(first + static_cast<int>(of.shape.queries)),
         begin((first / kRows + static_cast<int>(gridDim.y - 1 - blockIdx.y)) * kRows),
+        channel(static_cast<int>(blockIdx.z) * kOut),
         shared(shared_address(memory)) {
     const int kv_head = head / static_cast<int>(of.shape.heads / of.shape.kv_heads);
     blocks = reinterpret_cast<const unsigned char*>(of.kv.data) + int64_t{kv_head} * kBlockBytes;
@@ -95,7 +107,7 @@ struct Int8Tiles {
     const AttentionShape& shape = params.shape;
     const Kv8Workspace at = workspace_of(shape);
     const int t = threadIdx.x % 4, dim = static_cast<int>(shape.head_dim);
-    const float of_softmax = __fmul_rn(__fdiv_rn(shape.scale, static_cast<float>(dim & -dim)), kLog2E);
+    const float of_softmax = __fmul_rn(shape.scale, kLog2E);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int64_t row = row_of(half);
@@ -111,14 +123,16 @@ struct Int8Tiles {
           store_word(query_at(step) + 8 + half * 4, static_cast<int>(high));
         }
       }
-      scale[half] = __fmul_rn(reinterpret_cast<const float*>(params.workspace + at.scales)[row], of_softmax);
+      // Of q: its scale, and q.c, which the scores of the other tiles lack: m counts from it.
+      const float2 of_q = reinterpret_cast<const float2*>(params.workspace + at.scales)[row];
+      scale[half] = __fmul_rn(of_q.x, __fdiv_rn(of_softmax, static_cast<float>(dim & -dim)));
       const float2 ml = *own_ml(params, at, row);
-      m[half] = ml.x;
+      m[half] = __fmaf_rn(-of_q.y, of_softmax, ml.x);
       l[half] = t == 0 ? ml.y : 0.0f;
       const float* const own = own_o(params, at, row);
 #pragma unroll
-      for (int n = 0; n < kDim / 8; ++n) {
-        const int d = n * 8 + t * 2;
+      for (int n = 0; n < kOut / 8; ++n) {
+        const int d = channel + n * 8 + t * 2;
         const float2 pair = d < dim ? *reinterpret_cast<const float2*>(own + d) : float2{0.0f, 0.0f};
         o[n][2 * half] = pair.x;
         o[n][2 * half + 1] = pair.y;
@@ -198,8 +212,8 @@ struct Int8Tiles {
       l[half] = __fmaf_rn(sum, factor[half], l[half]);
       factor[half] = __fmul_rn(factor[half], 1.0f / 255);
     }
-    add(block + static_cast<uint32_t>(kv8_v(kDim)) + lane * 16,
-        block + static_cast<uint32_t>(kv8_v_scales(kDim)) + t * 8, p, factor);
+    add(block + static_cast<uint32_t>(kv8_v(kDim)) + channel * 64 + lane * 16,
+        block + static_cast<uint32_t>(kv8_v_scales(kDim)) + channel * 4 + t * 8, p, factor);
   }
 
   // Scores times the keys' scales; a row's own scale is still missing.
@@ -254,7 +268,7 @@ struct Int8Tiles {
       m[half] = to;
       l[half] = __fmul_rn(l[half], keep);
 #pragma unroll
-      for (int n = 0; n < kDim / 8; ++n) {
+      for (int n = 0; n < kOut / 8; ++n) {
         o[n][2 * half] = __fmul_rn(o[n][2 * half], keep);
         o[n][2 * half + 1] = __fmul_rn(o[n][2 * half + 1], keep);
       }
@@ -263,7 +277,7 @@ struct Int8Tiles {
 
   __device__ void add(uint32_t values, uint32_t scales, const uint32_t (&p)[kKeys / 32][4], const float (&factor)[2]) {
 #pragma unroll
-    for (int n = 0; n < kDim / 16; ++n) {
+    for (int n = 0; n < kOut / 16; ++n) {
       int sums[2][4];
 #pragma unroll
       for (int i = 0; i < 8; ++i) sums[i / 4][i % 4] = kMagicBits;
@@ -314,8 +328,8 @@ __global__ void __launch_bounds__(Int8Tiles<kDim>::kThreads, 1)
     if (position < tiles.first || position >= tiles.end) continue;
     const int64_t to = tiles.row_of(half) * shape.head_dim;
 #pragma unroll
-    for (int n = 0; n < kDim / 8; ++n) {
-      const int d = n * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+    for (int n = 0; n < Int8Tiles<kDim>::kOut / 8; ++n) {
+      const int d = tiles.channel + n * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
       if (d >= shape.head_dim) break;
       // + 0: a zero's sign must not depend on rows with weight 0.
       store_pair(params.out, shape.type, to + d, __fadd_rn(__fdiv_rn(tiles.o[n][2 * half], tiles.l[half]), 0.0f),
@@ -365,8 +379,9 @@ void int8_attention(const Int8AttentionParams& params, Stream& stream) {
            dim3(static_cast<unsigned>(ceil_div(shape.queries * shape.heads, 4))), 128, 0, params, on);
     const int64_t end = params.first_position + shape.queries;
     const int64_t blocks = ceil_div(end, Tiles::kRows) - params.first_position / Tiles::kRows;
-    launch(int8_tiles<kDim>, "int8_tiles", dim3(static_cast<unsigned>(shape.heads), static_cast<unsigned>(blocks)),
-           Tiles::kThreads, Tiles::kSharedBytes, params, on);
+    launch(int8_tiles<kDim>, "int8_tiles",
+           dim3(static_cast<unsigned>(shape.heads), static_cast<unsigned>(blocks), Tiles::kParts), Tiles::kThreads,
+           Tiles::kSharedBytes, params, on);
   });
 }
 

@@ -238,7 +238,8 @@ void prepare_query(const int8_t* q, int64_t padded_dim, int8_t* to) {
 // A row's queries in 8 bits, scores and weights.
 struct Int8Work {
   int64_t padded_dim;
-  float scale[kMaxRows];  // of a row's scores: q's own, that of softmax, and 1 / block
+  float scale[kMaxRows];   // of a row's scores: q's own, that of softmax, and 1 / block
+  float centre[kMaxRows];  // what its scores lack: q.c, times that of softmax
   alignas(64) int8_t q[kMaxRows * kMaxDim * kXBytes];
   alignas(64) int32_t sums[kBlockRows * kMaxDim];
   alignas(64) int8_t weights[kBlockRows * kTile * kXBytes];
@@ -250,10 +251,14 @@ void start_queries(const Int8AttentionParams& params, const AttentionBlock& bloc
   work.padded_dim = kv8_dim(dim, cpu::kKv8Multiple);
   alignas(64) float row[kMaxDim];
   alignas(64) int8_t quantised[kMaxDim];
+  const float* middle = params.centre + block.kv_head * dim;
   memset(quantised, 0, sizeof quantised);
   for (int64_t r = 0; r < w.rows; ++r) {
     const int64_t query = block.first_query + r / block.heads, head = block.first_head + r % block.heads;
     read_row(shape.type, static_cast<const char*>(params.q) + (query * shape.q_stride + head * dim) * bytes, dim, row);
+    float product = 0.0f;
+    for (int64_t i = 0; i < dim; ++i) product += row[i] * middle[i];
+    work.centre[r] = product * shape.scale;
     rotate(row, dim, rotation);
     work.scale[r] = quantise_row(row, dim, quantised).scale * (shape.scale / float(rotation));
     prepare_query(quantised, work.padded_dim, work.q + r * work.padded_dim * kXBytes);
@@ -394,6 +399,7 @@ void attention(const Int8AttentionParams& params, const AttentionBlock& block) {
       see_int8_tile(in, first, smaller(kBlockRows, w.rows - first), work, w);
     }
   }
+  for (int64_t row = 0; row < w.rows; ++row) w.m[row] += work.centre[row];
   see_own_tile(params, block.kv_head, own * kTile, w.limit[w.rows - 1], w);
   for (int64_t row = 0; row < w.rows; ++row) {
     const int64_t query = block.first_query + row / block.heads, head = block.first_head + row % block.heads;

@@ -49,14 +49,15 @@ HEADRACE_KV8_BOTH constexpr int64_t kv8_k_scales(int64_t dim) { return 2 * kKv8T
 HEADRACE_KV8_BOTH constexpr int64_t kv8_v_scales(int64_t dim) { return kv8_k_scales(dim) + kKv8Tile * 4; }
 HEADRACE_KV8_BOTH constexpr int64_t kv8_block_bytes(int64_t dim) { return kv8_v_scales(dim) + dim * 4; }
 
-// The workspace of a call, for `rows` rows of q (queries times heads): q in 8 bits, [rows, kv8_instance()], and its
-// scales; then the states of the rows' own tiles: o, not normalised, and m (a power of 2) and l. Offsets in bytes.
+// The workspace of a call, for `rows` rows of q (queries times heads): q in 8 bits, [rows, kv8_instance()], with a
+// scale and q.c for each row; then the states of the rows' own tiles: o, not normalised, and m (a power of 2) and l.
+// Offsets in bytes.
 struct Kv8Workspace {
   uint64_t scales, o, ml, bytes;
 };
 HEADRACE_KV8_BOTH constexpr Kv8Workspace kv8_workspace(int64_t rows, int64_t head_dim) {
   const auto count = static_cast<uint64_t>((rows + 63) / 64 * 64);
-  const uint64_t scales = count * static_cast<uint64_t>(kv8_instance(head_dim)), o = scales + count * 4;
+  const uint64_t scales = count * static_cast<uint64_t>(kv8_instance(head_dim)), o = scales + count * 8;
   const uint64_t ml = o + count * static_cast<uint64_t>(head_dim) * 4;
   return {scales, o, ml, ml + count * 8};
 }

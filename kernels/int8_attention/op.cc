@@ -72,7 +72,7 @@ void int8_attention(const Int8AttentionParams& params, Stream& stream) {
   check_segments(params.segments, params.segment_count);
   const int64_t whole = (params.first_position + s.queries - 1) / kPrefixTile * kPrefixTile;
   CHECK(params.kv.data != nullptr && params.kv.rows >= whole, "rows=", params.kv.rows, " of ", whole);
-  CHECK(params.q != nullptr && params.out != nullptr);
+  CHECK(params.q != nullptr && params.out != nullptr && params.centre != nullptr);
   CHECK(params.workspace != nullptr || int8_attention_workspace_bytes(stream.backend(), s) == 0);
   dispatch(kernels::cpu::int8_attention, kernels::cuda::int8_attention, params, stream);
 }

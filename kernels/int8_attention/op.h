@@ -4,7 +4,7 @@
 //
 //   q   after norm and RoPE, rotated over the head, int8, one scale a row
 //   K   minus c, rotated, int8, one scale a row. c, [kv_heads, head_dim], is the mean of the stored rows 0 to 511, in
-//       f32, summed in order of position; softmax does not change by it, since q.c is the same for all keys
+//       f32, summed in order of position; the scores of these tiles get q.c back, in f32, once for a query
 //   V   int8, one scale for each channel and tile of 64 rows (absolute multiples)
 //   P   for each tile: m_t = the row's largest score in it, P = round-to-nearest-even(255 exp(s - m_t)) as u8
 //
@@ -75,6 +75,7 @@ struct Int8AttentionParams {
   AttentionShape shape;  // its k_type and v_type: of the segments' rows
   const void* q;         // [queries, heads, head_dim], strided
   Int8KvRows kv;
+  const float* centre;        // that was taken from the keys of `kv`
   const KvSegment* segments;  // [segment_count], device memory
   void* out;                  // [queries, heads, head_dim], contiguous, of shape.type
   std::byte* workspace;       // int8_attention_workspace_bytes(), device memory, 256-byte aligned: queries in 8 bits

@@ -293,6 +293,7 @@ Times ComputeProbe::int8_attention_times(const Rows& rows) {
     int8_attention({.shape = shape,
                     .q = rows.q.data(),
                     .kv = kv,
+                    .centre = centre.as<float>(),
                     .segments = segments,
                     .out = rows.out.data(),
                     .workspace = workspace.data(),

@@ -78,6 +78,7 @@ int64_t int8_prefill_attention(const PrefillAttentionParams& group, const Int8Pr
   int8_attention({.shape = rest,
                   .q = after_queries(group.q, shape, plain, shape.q_stride),
                   .kv = work.kv,
+                  .centre = work.centre,
                   .segments = group.segments,
                   .out = const_cast<std::byte*>(after_queries(group.out, shape, plain, width)),
                   .workspace = work.workspace,
