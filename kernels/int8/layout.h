@@ -36,10 +36,10 @@ namespace cuda {
 constexpr int64_t kInt8RowPadding = 256;  // so that tiles of the product read no further
 constexpr int kFragmentRows = 16, kFragmentCols = 32, kFragmentBytes = 512;
 
-// The first byte of a lane's 16, which hold rows 2 r and 2 r + 1 of activations for r = row / 2.
+// The first of a row's bytes of a lane, four and, eight bytes further, four.
 HEADRACE_INT8_BOTH constexpr int64_t activation_place(int64_t row, int64_t col, int64_t padded_cols) {
   return row / kFragmentRows * kFragmentRows * padded_cols + col / kFragmentCols * kFragmentBytes +
-         (row % kFragmentRows / 2 * 4 + col % kFragmentCols / 8) * 16;
+         (row % kFragmentRows / 2 * 4 + col % kFragmentCols / 8) * 16 + row % 2 * 4;
 }
 // The first of eight bytes of weights.
 HEADRACE_INT8_BOTH constexpr int64_t weight_place(int64_t row, int64_t col, int64_t padded_cols) {

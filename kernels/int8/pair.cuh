@@ -1,6 +1,6 @@
-// Two rows at a time, in f32, become int8: a block has them in registers. Of each 128 columns four threads have eight
-// of each 32, so that memory is read and written 64 bytes at a time. Every sum, difference and product is rounded as
-// on the CPU. Device code.
+// One or two rows, in f32, become int8: a block has them in registers. Of each 128 columns four threads have eight of
+// each 32, so that lanes read neighbouring memory. Every sum, difference and product is rounded as on the CPU. Device
+// code.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,15 @@
 
 namespace headrace::kernels::cuda {
 
-constexpr int kPairThreads = 512, kLongPairThreads = 256;  // at most; of rows that are computed twice
+constexpr int kPairThreads = 512, kLongPairThreads = 256;        // at most; of rows that are computed twice
 constexpr int kPairRuns = 4;                                     // of kChunk columns, 32 apart
 constexpr int kGroupCols = 128;                                  // of four threads
 constexpr int64_t kMaxKeptCols = kPairThreads / 4 * kGroupCols;  // longer rows are computed twice
 
 constexpr int pair_bounds(bool once) { return once ? kPairThreads : kLongPairThreads; }
 
-using PairValues = float[2][kPairRuns][kChunk];
+template <int kRows>
+using PairValues = float[kRows][kPairRuns][kChunk];
 
 struct PairShape {
   int cols, padded, groups, block;  // block: of the rotation
@@ -76,17 +77,18 @@ __device__ inline void rotate_row(float (&v)[kPairRuns][kChunk], int block) {
 
 // ---- Sums and maxima over a block -----------------------------------------------------------------------------------
 
-// Of two rows, in every thread: lanes by halves, then warps in order.
-template <typename Combine>
-__device__ void combine_block(float (&of_row)[2], float (&of_warp)[2][kPairThreads / 32], const Combine& combine) {
+// Of each row, in every thread: lanes by halves, then warps in order.
+template <int kRows, typename Combine>
+__device__ void combine_block(float (&of_row)[kRows], float (&of_warp)[kRows][kPairThreads / 32],
+                              const Combine& combine) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
+  for (int r = 0; r < kRows; ++r) {
     of_row[r] = warp_reduce(of_row[r], combine);
     if (threadIdx.x % 32 == 0) of_warp[r][threadIdx.x / 32] = of_row[r];
   }
   __syncthreads();
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
+  for (int r = 0; r < kRows; ++r) {
     of_row[r] = of_warp[r][0];
     for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) of_row[r] = combine(of_row[r], of_warp[r][warp]);
   }
@@ -105,6 +107,7 @@ struct RowQuant {
   float scale, inverse;
   uint32_t mask;  // of a word of values
 
+  RowQuant() = default;
   __device__ explicit RowQuant(float top) {
     const bool finite = top < __int_as_float(0x7f800000), tiny = top < kTinyInt8Row;
     scale = !finite ? __int_as_float(0x7fc00000) : tiny ? 0.0f : __fdiv_rn(top, 127.0f);
@@ -125,30 +128,38 @@ struct RowQuant {
 // ---- The whole ------------------------------------------------------------------------------------------------------
 
 template <typename Source>
-__device__ void read_pair(const Source& source, const PairShape& shape, int group, PairValues& v) {
+__device__ void read_pair(const Source& source, const PairShape& shape, int group, PairValues<Source::kRows>& v) {
 #pragma unroll
   for (int run = 0; run < kPairRuns; ++run) {
     const int col = group * kGroupCols + 32 * run + static_cast<int>(threadIdx.x % 4) * kChunk;
     if (col < shape.cols) {
-      source.read(col, v[0][run], v[1][run]);
+      if constexpr (Source::kRows == 1) {
+        source.read(col, v[0][run]);
+      } else {
+        source.read(col, v[0][run], v[1][run]);
+      }
     } else {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) v[0][run][i] = v[1][run][i] = 0.0f;
+      for (int r = 0; r < Source::kRows; ++r) {
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) v[r][run][i] = 0.0f;
+      }
     }
   }
 }
 
 // 1 / rms of each row.
 template <typename Source>
-__device__ void rms_factors(const Source& source, const PairShape& shape, bool once, PairValues& v,
-                            float (&factor)[2]) {
-  __shared__ float of_warp[2][kPairThreads / 32];
+__device__ void rms_factors(const Source& source, const PairShape& shape, bool once, PairValues<Source::kRows>& v,
+                            float (&factor)[Source::kRows]) {
+  __shared__ float of_warp[Source::kRows][kPairThreads / 32];
   const int first = static_cast<int>(threadIdx.x / 4), step = static_cast<int>(blockDim.x / 4);
-  factor[0] = factor[1] = 0.0f;
+#pragma unroll
+  for (float& of_row : factor) of_row = 0.0f;
   for (int base = 0; base < shape.groups; base += step) {
     read_pair(source, shape, base + first, v);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < Source::kRows; ++r) {
 #pragma unroll
       for (int run = 0; run < kPairRuns; ++run) {
 #pragma unroll
@@ -159,20 +170,20 @@ __device__ void rms_factors(const Source& source, const PairShape& shape, bool o
   }
   combine_block(factor, of_warp, [](float a, float b) { return __fadd_rn(a, b); });
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
+  for (int r = 0; r < Source::kRows; ++r) {
     factor[r] =
         __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(factor[r], static_cast<float>(shape.cols)), source.eps())));
   }
 }
 
-// Source: read(col, low, high) reads a chunk of two rows; write(col, words, words) its bytes, two words a row; kNormed:
-// weight(col, chunk) and eps(); write_scales(). kOnce: the block has a thread for each part of a row.
+// Source: read(col, chunk …) reads a chunk of each of its kRows rows; write(r, col, words) writes the bytes of one, and
+// write_scale(r, scale); kNormed: weight(col, chunk) and eps(). kOnce: the block has a thread for each part of a row.
 template <bool kOnce, typename Source>
-__device__ void convert_pair(const Source& source, const PairShape& shape) {
-  __shared__ float of_warp[2][kPairThreads / 32];
+__device__ void convert_rows(const Source& source, const PairShape& shape) {
+  __shared__ float of_warp[Source::kRows][kPairThreads / 32];
   const int first = static_cast<int>(threadIdx.x / 4), step = static_cast<int>(blockDim.x / 4);
-  PairValues v;
-  float factor[2], top[2] = {};
+  PairValues<Source::kRows> v;
+  float factor[Source::kRows], top[Source::kRows] = {};
   if constexpr (Source::kNormed) rms_factors(source, shape, kOnce, v, factor);
   const auto rotated = [&](int group) {
     if (!(Source::kNormed && kOnce)) read_pair(source, shape, group, v);
@@ -185,17 +196,18 @@ __device__ void convert_pair(const Source& source, const PairShape& shape) {
 #pragma unroll
         for (int i = 0; i < kChunk; ++i) {
 #pragma unroll
-          for (int r = 0; r < 2; ++r) v[r][run][i] = __fmul_rn(__fmul_rn(v[r][run][i], factor[r]), weight[i]);
+          for (int r = 0; r < Source::kRows; ++r)
+            v[r][run][i] = __fmul_rn(__fmul_rn(v[r][run][i], factor[r]), weight[i]);
         }
       }
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) rotate_row(v[r], shape.block);
+    for (int r = 0; r < Source::kRows; ++r) rotate_row(v[r], shape.block);
   };
   for (int base = 0; base < shape.groups; base += step) {
     rotated(base + first);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < Source::kRows; ++r) {
 #pragma unroll
       for (int run = 0; run < kPairRuns; ++run) {
 #pragma unroll
@@ -205,8 +217,12 @@ __device__ void convert_pair(const Source& source, const PairShape& shape) {
     if (kOnce) break;
   }
   combine_block(top, of_warp, larger);
-  const RowQuant quant[2] = {RowQuant(top[0]), RowQuant(top[1])};
-  if (threadIdx.x == 0) source.write_scales(quant[0].scale, quant[1].scale);
+  RowQuant quant[Source::kRows];
+#pragma unroll
+  for (int r = 0; r < Source::kRows; ++r) {
+    quant[r] = RowQuant(top[r]);
+    if (threadIdx.x == 0) source.write_scale(r, quant[r].scale);
+  }
   for (int base = 0; base < shape.groups; base += step) {
     const int group = base + first;
     if (!kOnce) rotated(group);
@@ -214,8 +230,10 @@ __device__ void convert_pair(const Source& source, const PairShape& shape) {
     for (int run = 0; run < kPairRuns; ++run) {
       const int col = group * kGroupCols + 32 * run + static_cast<int>(threadIdx.x % 4) * kChunk;
       if (col >= shape.padded) continue;
-      source.write(col, make_uint2(quant[0].word_of(v[0][run]), quant[0].word_of(v[0][run] + 4)),
-                   make_uint2(quant[1].word_of(v[1][run]), quant[1].word_of(v[1][run] + 4)));
+#pragma unroll
+      for (int r = 0; r < Source::kRows; ++r) {
+        source.write(r, col, make_uint2(quant[r].word_of(v[r][run]), quant[r].word_of(v[r][run] + 4)));
+      }
     }
     if (kOnce) break;
   }

@@ -21,6 +21,7 @@ struct PartCall {
 // Rows g and g + 8 of 16 rows of the part, for a block 8 t + g; the second may not exist.
 template <typename Values>
 struct WeightPair {
+  static constexpr int kRows = 2;
   static constexpr bool kNormed = false;
   const PartCall& p;
   const Values& values;
@@ -30,16 +31,12 @@ struct WeightPair {
   __device__ WeightPair(const PartCall& of, const Values& from, int64_t part_row)
       : p(of), values(from), row(of.first_row + part_row), both(part_row + 8 < of.rows) {}
   __device__ void read(int col, float (&low)[kChunk], float (&high)[kChunk]) const { values.read(col, low, high); }
-  __device__ void write_scales(float low, float high) const {
-    p.out.scales[row] = low;
-    if (both) p.out.scales[row + 8] = high;
+  __device__ void write_scale(int r, float scale) const {
+    if (r == 0 || both) p.out.scales[row + 8 * r] = scale;
   }
-  __device__ void write_row(int64_t of_row, int col, uint2 words) const {
-    *reinterpret_cast<uint2*>(p.out.values + weight_place(of_row, col, p.shape.padded)) = words;
-  }
-  __device__ void write(int col, uint2 low, uint2 high) const {
-    write_row(row, col, low);
-    if (both) write_row(row + 8, col, high);
+  __device__ void write(int r, int col, uint2 words) const {
+    if (r == 1 && !both) return;
+    *reinterpret_cast<uint2*>(p.out.values + weight_place(row + 8 * r, col, p.shape.padded)) = words;
   }
 };
 
@@ -65,10 +62,10 @@ __global__ void __launch_bounds__(pair_bounds(kOnce)) int8_weight_kernel(const _
   if (row >= p.rows) return;
   if constexpr (packed_kind(kType).bits == 16) {
     const PlainPair values{p, row};
-    convert_pair<kOnce>(WeightPair<PlainPair>(p, values, row), p.shape);
+    convert_rows<kOnce>(WeightPair<PlainPair>(p, values, row), p.shape);
   } else {
     const PackedPair<kType> values(p.data, p.shape.cols, row);
-    convert_pair<kOnce>(WeightPair<PackedPair<kType>>(p, values, row), p.shape);
+    convert_rows<kOnce>(WeightPair<PackedPair<kType>>(p, values, row), p.shape);
   }
 }
 
