@@ -13,8 +13,8 @@ namespace headrace {
 
 // Room for one layer's matrices, and for the activations of up to `rows` rows.
 struct Int8Layer {
-  Int8Rows qkv, output, gate_up, down;
-  Int8Rows input;     // of the product that comes next
+  Int8Rows qkv{}, output{}, gate_up{}, down{};
+  Int8Rows input{};   // of the product that comes next
   bool lean = false;  // the matrices share one place, so each is converted before each of its products
 };
 struct Int8LayerSize {

@@ -12,8 +12,8 @@
 namespace headrace {
 
 struct Int8PrefillWork {
-  Int8Layer layer;
-  Int8KvRows kv;                   // of the layer that is being built, for the whole prompt
+  Int8Layer layer{};
+  Int8KvRows kv{};                 // of the layer that is being built, for the whole prompt
   float* centre = nullptr;         // [kv_heads, head_dim]
   std::byte* workspace = nullptr;  // of int8_attention()
 
