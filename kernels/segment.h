@@ -1,4 +1,5 @@
-// Rows of one layer as attention and the block ops read them: a pointer and a length, in any memory. Pure; any thread.
+// Rows of one layer in any memory: as attention and the block ops read them, and where a pass puts them. Pure; any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,14 @@ struct KvSegment {
   // Of a part of a segment: the plane's rows before it, of every KV head. REQUIRES: 0 unless int8 or int4, whose planes
   // end in parameters; k and v of other rows can point to the part.
   int32_t first_row = 0;
+};
+
+// Where a pass's K and V rows go: row i of head h is at (i + first) * row_stride + h * head_stride elements.
+struct KvRows {
+  void* k = nullptr;
+  void* v = nullptr;
+  int64_t row_stride = 0, head_stride = 0;
+  const int32_t* first = nullptr;  // [1], device; null: 0
 };
 
 constexpr int64_t kMaxPrefixSegments = 128;  // that a call's params have room for

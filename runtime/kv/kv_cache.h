@@ -16,9 +16,9 @@
 #include "cache/memory_plan.h"
 #include "cache/stream_schedule.h"
 #include "kernels/attention/op.h"
+#include "kernels/segment.h"
 #include "offload/device/device.h"
 #include "runtime/kv/kv_backing.h"
-#include "runtime/model/forward.h"
 
 namespace headrace {
 

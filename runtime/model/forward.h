@@ -8,6 +8,7 @@
 #include "cache/layout.h"
 #include "kernels/attention/op.h"
 #include "kernels/product/op.h"
+#include "kernels/segment.h"
 #include "offload/device/buffer.h"
 #include "offload/device/stream.h"
 #include "runtime/base/bump_allocator.h"
@@ -37,14 +38,6 @@ inline ProductPlace product_place(Backend backend, int threads, bool keeps_block
   return {.backend = backend, .unpacking_threads = keeps_blocks ? threads : 0};
 }
 LayerWork layer_work(const ModelConfig& config, DType dtype, int64_t rows, std::byte* memory);
-
-// Where a pass's K and V rows go: row i of head h is at (i + first) * row_stride + h * head_stride elements.
-struct KvRows {
-  void* k = nullptr;
-  void* v = nullptr;
-  int64_t row_stride = 0, head_stride = 0;
-  const int32_t* first = nullptr;  // [1], device; null: 0
-};
 
 // What every call of a pass has in common.
 struct Pass {

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <utility>
 
 namespace headrace::layering {
 namespace {
@@ -43,6 +44,34 @@ size_t place(const Ladder& ladder, std::string_view folder) {
   return static_cast<size_t>(at - ladder.begin());
 }
 
+// " -> a -> b" from the needs of `from` to `to`; empty if there is no way. `seen` has the folders without one.
+std::string way(const Ladder& ladder, size_t from, std::string_view to, std::set<std::string>* seen) {
+  if (from == ladder.size() || !seen->insert(ladder[from].path).second) return "";
+  for (const std::string& need : ladder[from].needs) {
+    const std::string rest = need == to ? "" : way(ladder, place(ladder, need), to, seen);
+    if (need == to || !rest.empty()) return " -> " + need + rest;
+  }
+  return "";
+}
+
+// What is wrong with the need number `i` of the folder at `at`; empty if nothing is.
+std::string fault_of_need(const Ladder& ladder, size_t at, size_t i) {
+  const Folder& folder = ladder[at];
+  const std::string& need = folder.needs[i];
+  const size_t below = place(ladder, need);
+  if (below == ladder.size()) return folder.path + " needs " + need + ", which is not in the list";
+  if (below <= at) {
+    std::set<std::string> seen;
+    const std::string back = below == at ? "" : way(ladder, below, folder.path, &seen);
+    return below < at && back.empty() ? folder.path + " needs " + need + ", which stands above it"
+                                      : "a circle: " + folder.path + " -> " + need + back;
+  }
+  if (i > 0 && place(ladder, folder.needs[i - 1]) >= below) {
+    return folder.path + " needs " + need + ", which is listed twice or out of order";
+  }
+  return "";
+}
+
 bool is_source(const fs::path& path) {
   static constexpr std::array<std::string_view, 4> kExtensions = {".h", ".cc", ".cu", ".cuh"};
   return std::find(kExtensions.begin(), kExtensions.end(), path.extension().string()) != kExtensions.end();
@@ -53,15 +82,26 @@ std::string read_text(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-void check_edges(const std::string& root, const Ladder& ladder, const Source& source, TreeReport* report) {
+using Edges = std::set<std::pair<std::string, std::string>>;  // from a folder to a folder
+
+void check_edges(const std::string& root, const Ladder& ladder, const Source& source, Edges* used, TreeReport* report) {
   for (const Include& include : quoted_includes(source.text)) {
     ++report->edges;
+    if (include.target != kBase) used->emplace(folder_of(source.path), folder_of(include.target));
     const std::string at = source.path + ":" + std::to_string(include.line) + ": ";
     const std::string why = forbidden(ladder, source.path, include.target);
     if (!why.empty()) {
       report->violations.push_back(at + why);
     } else if (!fs::exists(fs::path(root) / include.target)) {
       report->violations.push_back(at + "no such file: " + include.target);
+    }
+  }
+}
+
+void check_needs(const Ladder& ladder, const Edges& used, std::vector<std::string>* out) {
+  for (const Folder& folder : ladder) {
+    for (const std::string& need : folder.needs) {
+      if (used.count({folder.path, need}) == 0) out->push_back(folder.path + " needs " + need + ": nothing uses it");
     }
   }
 }
@@ -100,13 +140,25 @@ Ladder parse_ladder(std::string_view text) {
   Ladder ladder;
   std::istringstream in{std::string(text)};
   for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line.front() == '#') continue;
     std::istringstream words(line);
-    Folder folder;
-    if (!(words >> folder.path) || folder.path.front() == '#') continue;
-    for (std::string word; words >> word;) folder.may_use.push_back(word);
-    ladder.push_back(folder);
+    std::string word;
+    if (line.front() != ' ' && words >> word) ladder.push_back({word.substr(0, word.find(':')), {}});
+    while (!ladder.empty() && words >> word) ladder.back().needs.push_back(word);
   }
   return ladder;
+}
+
+std::vector<std::string> faults(const Ladder& ladder) {
+  std::vector<std::string> found;
+  for (size_t at = 0; at < ladder.size(); ++at) {
+    if (place(ladder, ladder[at].path) != at) found.push_back(ladder[at].path + ": listed twice");
+    for (size_t i = 0; i < ladder[at].needs.size(); ++i) {
+      const std::string fault = fault_of_need(ladder, at, i);
+      if (!fault.empty()) found.push_back(fault);
+    }
+  }
+  return found;
 }
 
 Ladder read_ladder(const std::string& root) {
@@ -168,15 +220,14 @@ std::string forbidden(const Ladder& ladder, std::string_view from, std::string_v
     return "\"" + std::string(target) + "\" is not a path from the root (folder/file.h)";
   }
   if (within_any(from_folder, kAbove)) return "";
-  const size_t from_place = place(ladder, from_folder), to_place = place(ladder, to_folder);
+  const size_t from_place = place(ladder, from_folder);
   if (from_place == ladder.size()) return "'" + std::string(from_folder) + "' is not a folder of the list";
   if (from == kBase) return "the base header includes nothing of ours" + quoted;
   if (target == kBase || to_folder == from_folder) return "";
   const std::string edge = std::string(from_folder) + " may not include " + std::string(to_folder) + quoted;
-  if (to_place == ladder.size()) return edge + ": it is not a folder of the list";
-  if (to_place > from_place) return edge + ": it is above";
-  const std::vector<std::string>& may_use = ladder[from_place].may_use;
-  return may_use.empty() || within_any(to_folder, may_use) ? "" : edge;
+  if (place(ladder, to_folder) == ladder.size()) return edge + ": it is not a folder of the list";
+  const std::vector<std::string>& needs = ladder[from_place].needs;
+  return std::find(needs.begin(), needs.end(), to_folder) != needs.end() ? "" : edge + ": the list has no such need";
 }
 
 std::vector<std::string> violations_in_text(const Ladder& ladder, const std::string& path, std::string_view text) {
@@ -205,14 +256,17 @@ std::vector<Source> read_sources(const std::string& root, const Ladder& ladder) 
 
 TreeReport check_tree(const std::string& root, const Ladder& ladder) {
   TreeReport report;
+  report.violations = faults(ladder);
+  Edges used;
   std::map<std::string, Size> sizes;
   for (const Source& source : read_sources(root, ladder)) {
     ++report.files;
     Size& size = sizes[std::string(folder_of(source.path))];
     ++size.files;
     size.lines += std::count(source.text.begin(), source.text.end(), '\n');
-    check_edges(root, ladder, source, &report);
+    check_edges(root, ladder, source, &used, &report);
   }
+  check_needs(ladder, used, &report.violations);
   check_folders(ladder, sizes, &report.violations);
   return report;
 }

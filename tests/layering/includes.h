@@ -9,15 +9,18 @@
 namespace headrace::layering {
 
 struct Folder {
-  std::string path;                  // "runtime/kv"
-  std::vector<std::string> may_use;  // folders, with those in them; empty: every folder below this one
+  std::string path;                // "runtime/kv"
+  std::vector<std::string> needs;  // the folders that it includes directly
 };
-// From the bottom up: a folder includes only itself and folders before it.
-using Ladder = std::vector<Folder>;
+using Ladder = std::vector<Folder>;  // from the top
 
-// One folder a line: its path, then what it may use ("-": nothing). '#' begins a comment line.
+// "path: need need ..." for each folder; a line that begins with a space continues it. '#' begins a comment line.
 Ladder parse_ladder(std::string_view text);
 Ladder read_ladder(const std::string& root);  // of tests/layering/folders.txt
+
+// What is wrong with the list alone: a folder listed twice, a need that is not in the list, that is listed twice or out
+// of order, or that does not stand below its folder; where that closes a circle, the circle.
+std::vector<std::string> faults(const Ladder& ladder);
 
 struct Include {
   int line = 0;        // 1-based
@@ -46,10 +49,11 @@ struct TreeReport {
   int files = 0, edges = 0;
   std::vector<std::string> violations;
 };
-// Checks every #include; that each folder with sources is in the list, and each in the list has sources; that tests/
-// has no other folders than the product; and that no folder is over kMaxFolderLines or, where it has sub-folders of
-// the list, over kMaxTopFiles files of its own if it is runtime/, offload/ or kernels/. An #include that names no file
-// under root is a violation too: quotes are for our own headers, found from the root.
+// Checks the list and every #include; that every need in the list is used; that each folder with sources is in the
+// list, and each in the list has sources; that tests/ has no other folders than the product; and that no folder is over
+// kMaxFolderLines or, where it has sub-folders of the list, over kMaxTopFiles files of its own if it is runtime/,
+// offload/ or kernels/. An #include that names no file under root is a violation too: quotes are for our own headers,
+// found from the root.
 constexpr int kMaxFolderLines = 5000, kMaxTopFiles = 3;
 TreeReport check_tree(const std::string& root, const Ladder& ladder);
 
