@@ -127,6 +127,7 @@ TEST(PlanReport, SaysWherePrefillIsLean) {
   options.shape_weights = find_weight_mixture("q4_k_m");
   options.gpu = "rtx4090";
   options.engine.ctx_size = 65560;
+  options.engine.prefill = PrefillType::kCompute;  // in 8 bits a layer's matrices take half of the room
   options.engine.kv = KvMode::kHost;
   options.engine.verify = {.mode = VerifyMode::kLossless, .partial = PartialKind::kBlocks, .budget = 3328};
   options.engine.device.host_mem_bytes = 40 * kGiB;
