@@ -140,6 +140,13 @@ MachineRates GpuSpec::rates() const {
           .int8_attention_tflop_per_s = (warp_groups ? kInt8AttentionOfHopper : kInt8AttentionOfMma) * int8};
 }
 
+std::string GpuSpec::assumed() const {
+  if (warp_groups) return "";
+  const auto percent = [](double share) { return static_cast<int>(share * 100 + 0.5); };
+  return str("products reach ", percent(kInt8ProductOfMma), "% and attention ", percent(kInt8AttentionOfMma),
+             "% of its ", int8_tops, " T operations/s in int8");
+}
+
 std::vector<GpuSpec> known_gpus() {
   std::vector<GpuSpec> specs;
   for (const Row& row : kGpuSpecs) specs.push_back(spec_of(row));

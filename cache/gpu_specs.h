@@ -24,6 +24,8 @@ struct GpuSpec {
   // Device memory as the driver reports it.
   uint64_t vram_bytes() const;
   MachineRates rates() const;
+  // What is assumed of its prefill in 8 bits, since no card of its kind was measured; empty: nothing.
+  std::string assumed() const;
 };
 
 std::vector<GpuSpec> known_gpus();

@@ -37,12 +37,14 @@ std::string answer_options(const EngineOptions& asked, const GenerateOptions& ge
   };
   add(files_stamp(engine.model_files()));
   add(dtype_name(engine.dtype()));
-  // Weights that loading quantised have other values. CUDA multiplies quantised weights by a kernel of their own.
-  const bool cuda = engine.device().backend() == Backend::kCuda;
+  // Weights that loading quantised have other values. CUDA multiplies quantised weights by a kernel of their own, and
+  // prefill in 8 bits converts the values of their blocks, not those that dequantising has rounded.
+  const bool int8 = engine.prefills_in_int8();
+  const bool as_kept = int8 || engine.device().backend() == Backend::kCuda;
   for (const WeightTypeUse& use : engine.weight_types()) {
-    if (use.quantised_by_load() || (cuda && use.quantised())) add(str(use.stored, " ", use.loaded));
+    if (use.quantised_by_load() || (as_kept && use.quantised())) add(str(use.stored, " ", use.loaded));
   }
-  if (engine.prefills_in_int8()) add("prefill in int8");
+  if (int8) add("prefill in int8");
   add(type_name(asked.cache_type_k));
   add(type_name(asked.cache_type_v));
   add(engine.context_limit());

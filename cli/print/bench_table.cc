@@ -34,8 +34,8 @@ std::string bench_heading(const BenchReport& report) {
   const std::vector<std::string> names(std::begin(kNames), std::end(kNames));
   const std::string weights = weights_text(report.weight_types);
   return str(report.model, ", ", dtype_name(report.dtype), ", on ", report.device, "\n", machine_text(report.machine),
-             "; ", link_text(report), weights.empty() ? "" : "\nweights: ", weights, "\n", columns(names, kWidths),
-             "\n");
+             "; ", link_text(report), weights.empty() ? "" : "\nweights: ", weights, "\nprompts are read in ",
+             report.prefill_type, "\n", columns(names, kWidths), "\n");
 }
 
 std::string bench_line(const BenchReport& report, const BenchRow& row) {

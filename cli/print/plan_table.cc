@@ -89,7 +89,8 @@ std::string speed(const PlanReport& report) {
                 ", ");
   }
   if (!text.empty())
-    text = str("  ", text.substr(0, text.size() - 2), "\n  by ", report.rates_from, "\n", profile_line(report));
+    text = str("  ", text.substr(0, text.size() - 2), "\n  by ", report.rates_from, "\n",
+               report.assumed.empty() ? "" : "  assumed: " + report.assumed + "\n", profile_line(report));
   if (p.estimate) {
     text += str("  about ", format_rate(p.estimate->tokens_per_s), " tokens/s if refreshes overturn ",
                 format_rate(100 * p.estimate->rejected_share), "% of the pending tokens",
@@ -138,7 +139,7 @@ std::string format_plan(const PlanReport& report) {
                          format_count(report.context_tokens - report.output_tokens), " and ",
                          format_count(report.output_tokens), " after it\n");
   if (!report.run) return text + refusal(report);
-  text += "\n" + memory_table(report);
+  text += str("  the prompt is read in ", report.run->prefill_type, "\n\n", memory_table(report));
   if (report.predicted) {
     text += "\n" + pass_table(report) + speed(report);
   } else {

@@ -79,8 +79,9 @@ std::string needle_line(const NeedleRow& row) {
 std::string perplexity_heading(const PerplexityReport& report) {
   const std::vector<std::string> names(std::begin(kPerplexityNames), std::end(kPerplexityNames));
   return str(report.model, ", ", dtype_name(report.dtype), ", KV ", dtype_name(report.k_type), " and ",
-             dtype_name(report.v_type), ", on ", report.device, "\n", machine_text(report.machine), "\n",
-             columns(names, kPerplexityWidths), "  document\n");
+             dtype_name(report.v_type), ", prompts read in ", report.prefill_type,
+             report.against.empty() ? "" : ", against " + report.against, ", on ", report.device, "\n",
+             machine_text(report.machine), "\n", columns(names, kPerplexityWidths), "  document\n");
 }
 
 std::string perplexity_line(const PerplexityRow& row) {

@@ -122,11 +122,12 @@ std::string format_report(const GenerateResult& result, const std::string& engin
                 "\n");
   }
   text += str("  prompt    ", format_count(result.prompt_tokens), " tokens, ",
-              t.ttft_ms > 0 ? str(format_rate(t.prefill_tokens_per_s),
-                                  result.reused_tokens() > 0 ? " tokens/s of those computed" : " tokens/s",
-                                  "; first token after ", format_duration(t.ttft_ms / 1e3))
-                            : std::string("interrupted before the first token"),
-              "; read in ", result.prefill_type, "\n");
+              t.ttft_ms > 0
+                  ? str(format_rate(t.prefill_tokens_per_s),
+                        result.reused_tokens() > 0 ? " tokens/s of those computed" : " tokens/s",
+                        "; first token after ", format_duration(t.ttft_ms / 1e3), "; read in ", result.prefill_type)
+                  : std::string("interrupted before the first token"),
+              "\n");
   if (!result.parts.empty()) {
     text += str("  parts     ", result.parts.size(), " answered before: the text was longer than the context\n");
   }

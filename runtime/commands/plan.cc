@@ -56,6 +56,7 @@ class Planner {
  private:
   void choose_device();
   void choose_rates();
+  void note_assumed();
   void use_kept_rates();
   std::optional<KeptRates> profile_of(const std::vector<KeptRates>& entries) const;
   std::unique_ptr<Engine> engine_on(const DryRunCard& card) const;
@@ -144,6 +145,15 @@ void Planner::choose_rates() {
   if (!card_) return;
   report_.rates = card_->rates();
   report_.rates_from = "the data sheet of " + card_->name;
+}
+
+void Planner::note_assumed() {
+  if (!report_.predicted || !report_.run->memory.prefill_int8) return;
+  if (report_.rates->int8_product_tflop_per_s <= 0 || report_.rates->int8_attention_tflop_per_s <= 0) {
+    report_.assumed = "prefill in 8 bits is as slow as in the type of the computation: the profile is older than it";
+  } else if (report_.measured.empty() && card_) {
+    report_.assumed = card_->assumed();
+  }
 }
 
 std::unique_ptr<Engine> Planner::engine_on(const DryRunCard& card) const {
@@ -278,6 +288,7 @@ PlanReport Planner::run() {
   }
   if (report_.run && report_.rates && report_.rates->known()) {
     report_.predicted = predict(*report_.run, *report_.rates);
+    note_assumed();
   }
   return std::move(report_);
 }

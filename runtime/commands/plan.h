@@ -50,6 +50,7 @@ struct PlanReport {
   // "what headrace profile measured on 2026-…", with the machine if it is another one; "the data sheet of …"; empty:
   // unknown
   std::string rates_from;
+  std::string assumed;                   // about the prediction of prefill, where its rates were never measured
   std::string note;                      // about a profile that could not be used
   std::string weights_note, cache_note;  // the Engine's
   std::optional<MachineRates> rates;

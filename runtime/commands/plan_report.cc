@@ -125,6 +125,7 @@ std::string plan_json(const PlanReport& report) {
   }
   if (report.rates) {
     out["rates_from"] = report.rates_from;
+    if (!report.assumed.empty()) out["assumed"] = report.assumed;
     out["rates"] = ordered_json::parse(rates_json(*report.rates));
   }
   if (!report.measured.empty()) {

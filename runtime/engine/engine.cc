@@ -70,16 +70,18 @@ void Engine::Impl::open_prefixes() {
   if (options.prefix_cache.folder.empty()) return;
   const HostSpan span(device->trace(), "read weights");
   prefixes = std::make_unique<PrefixStore>(options.prefix_cache);
-  prefix_identity = rows_cache_key({.weights = cached_fingerprint(*checkpoint, device->threads(), *prefixes),
-                                    .config = &config,
-                                    .dtype = weights->dtype(),
-                                    .k_type = options.cache_type_k.value_or(weights->dtype()),
-                                    .v_type = options.cache_type_v.value_or(weights->dtype()),
-                                    .quantised = weights->quantises_to(),
-                                    .prefill_group = options.prefill_group,
-                                    .prefill_int8 = context().prefills_in_int8(),
-                                    .keeps_blocks = weights->keeps_blocks()},
-                                   *device);
+  RowsKeyInput rows{.weights = cached_fingerprint(*checkpoint, device->threads(), *prefixes),
+                    .config = &config,
+                    .dtype = weights->dtype(),
+                    .k_type = options.cache_type_k.value_or(weights->dtype()),
+                    .v_type = options.cache_type_v.value_or(weights->dtype()),
+                    .quantised = weights->quantises_to(),
+                    .prefill_group = options.prefill_group,
+                    .prefill_int8 = context().prefills_in_int8(),
+                    .keeps_blocks = weights->keeps_blocks()};
+  prefix_identity = rows_cache_key(rows, *device);
+  rows.prefill_int8 = !rows.prefill_int8;
+  other_prefill = {.identity = rows_cache_key(rows, *device), .type = rows.prefill_int8 ? "int8" : "bf16"};
 }
 
 std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup) {
@@ -94,6 +96,7 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
       *prefixes,
       PrefixRunSetup{.shape = row_shape(config, setup.session.k_type, setup.session.v_type, weights->dtype()),
                      .identity = prefix_identity,
+                     .other = other_prefill,
                      .model = std::filesystem::path(checkpoint->path()).filename().string(),
                      .unit = setup.session.cut_unit(backend, setup.model != nullptr),
                      .computed = setup.session.partial_on() ? prompt_scoring_rows(prompt_tokens, group) : 1,

@@ -36,6 +36,7 @@ struct Engine::Impl {
   std::unique_ptr<Stream> compute;
   std::unique_ptr<PrefixStore> prefixes;  // null: none are kept
   PrefixKey prefix_identity{};
+  OtherPrefill other_prefill{};
   std::string prefix_note;     // the last one that was reported
   bool weights_stand = false;  // the loaded weights are those of prefix_identity
   double load_ms = 0;

@@ -29,14 +29,14 @@ Sizes largest_sizes(const ModelConfig& config) {
   return most;
 }
 
-struct Product {
+struct Int8Product {
   const Weight& weight;
   const Int8Rows& converted;
   const void *bias, *residual;
   void* out;
 };
 // Of `input`, which has been converted.
-void multiply(const Pass& pass, const Int8Layer& matrices, const Product& p) {
+void multiply(const Pass& pass, const Int8Layer& matrices, const Int8Product& p) {
   const DType type = pass.weights->dtype();
   if (matrices.lean) int8_weight({.weight = p.weight, .type = type, .out = p.converted}, *pass.stream);
   int8_product({.x = matrices.input,

@@ -58,6 +58,7 @@ bool PrefixRun::draft_needs(int64_t segment, int64_t first_row) const {
 void PrefixRun::find() {
   const PrefixIndex& index = store_.index();
   match_ = index.match(prefix_root(setup_.identity), prompt_, setup_.unit);
+  note_other_prefill();
   match_.cut(static_cast<int64_t>(prompt_.size()) - setup_.computed, setup_.unit);
   if (setup_.draft.row_bytes > 0) {
     index.cut_for_draft(setup_.draft.identity, setup_.draft.first_row, setup_.unit, &match_);
@@ -79,6 +80,15 @@ void PrefixRun::note_damage() {
   std::string note = str("prefix cache: ", first.file, " ", first.what);
   if (damaged.size() > 1) note += str(", and ", damaged.size() - 1, " more like it");
   use_.notes.push_back(note + (first.unread ? "; left alone" : "; computed again"));
+}
+
+// If most of what is saved of the prompt is of the other arithmetic.
+void PrefixRun::note_other_prefill() {
+  if (*setup_.other.type == '\0') return;
+  const int64_t rows = store_.index().match(prefix_root(setup_.other.identity), prompt_, 1).rows;
+  if (rows < kMinSavedRows || rows / 2 < match_.rows) return;
+  use_.notes.push_back(str("prefix cache: ", rows, " tokens of this prompt are saved by --prefill-type ",
+                           setup_.other.type, ", which this run does not use"));
 }
 
 void PrefixRun::choose_blocks() {

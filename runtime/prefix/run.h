@@ -1,8 +1,9 @@
 // The saved prefixes of one run: what it reads and what it saves; the engine makes it, Session::prefill uses it. Rows
 // equal those of a fresh run bit for bit, so only rows are kept that any longer prompt would compute in the same way
 // (docs/design.md, section 6, rule 1): on the CPU every row of the prompt, since its bits depend only on the tokens up
-// to it; on a GPU whole groups of a prefill product, since later rows run in smaller groups whose sizes depend on the
-// prompt's length. The last prompt token is always computed: its state gives the first answer token.
+// to it, and so do they on a GPU if prefill is in 8 bits; otherwise whole groups of a prefill product are kept there,
+// since later rows run in smaller groups whose sizes depend on the prompt's length. The last prompt token is always
+// computed: its state gives the first answer token.
 //
 // A draft that makes its rows from the target's states (EAGLE-3) has separate blocks, beside the rows, for the rows in
 // its window; where they are missing or belong to another draft, the prompt is computed from there on. Drafts that use
@@ -33,9 +34,16 @@ namespace headrace {
 // Shorter prefixes are neither saved nor read.
 constexpr int64_t kMinSavedRows = 64;
 
+// The rows that the same run would have with the other --prefill-type, to explain a miss.
+struct OtherPrefill {
+  PrefixKey identity{};
+  const char* type = "";  // "int8", "bf16"
+};
+
 struct PrefixRunSetup {
   RowShape shape;
   PrefixKey identity{};  // rows_cache_key()
+  OtherPrefill other{};
   std::string model;     // the model's name, for people
   int64_t unit = 1;      // rows are kept in multiples of this
   int64_t computed = 1;  // last rows of the prompt that are computed even if saved
@@ -90,6 +98,7 @@ class PrefixRun {
  private:
   void find();
   void note_damage();
+  void note_other_prefill();
   void choose_blocks();
   void add_rows_blocks();
   void add_draft_blocks();

@@ -16,12 +16,14 @@ std::string model_name(const std::string& path) {
   return name.extension() == ".gguf" ? name.stem().string() : name.filename().string();
 }
 
-ordered_json model_json(const std::string& name, int64_t created, int64_t context_tokens) {
+ordered_json model_json(const std::string& name, int64_t created, const Engine& engine) {
   return {{"id", name},
           {"object", "model"},
           {"created", created},
           {"owned_by", "headrace"},
-          {"meta", {{"n_ctx", context_tokens}}}};
+          {"meta",
+           {{"n_ctx", engine.context_limit()},
+            {"prefill_type", prefill_type_name(engine.prefills_in_int8(), engine.dtype())}}}};
 }
 
 std::string dumped(const ordered_json& value) {
@@ -33,11 +35,10 @@ std::string dumped(const ordered_json& value) {
 ModelAnswers::ModelAnswers(const Engine& engine)
     : engine_(engine), name_(model_name(engine.model_path())), created_(std::time(nullptr)) {}
 
-std::string ModelAnswers::one() const { return dumped(model_json(name_, created_, engine_.context_limit())); }
+std::string ModelAnswers::one() const { return dumped(model_json(name_, created_, engine_)); }
 
 std::string ModelAnswers::list() const {
-  return dumped(
-      {{"object", "list"}, {"data", ordered_json::array({model_json(name_, created_, engine_.context_limit())})}});
+  return dumped({{"object", "list"}, {"data", ordered_json::array({model_json(name_, created_, engine_)})}});
 }
 
 std::string ModelAnswers::tokenize(const std::string& body) const {

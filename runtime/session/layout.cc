@@ -217,10 +217,17 @@ uint64_t SessionLayout::pinned_work_bytes() const {
   const uint64_t inputs = carved_bytes([&](BumpAllocator& allocator) { carve_inputs(allocator); });
   uint64_t bytes = whole_pages(inputs) + pointer_bytes() + whole_pages(result_bytes()) +
                    whole_pages(PrefillStaging::bytes(planned_prompt().tokens, segment_tables(), scored())) +
-                   whole_pages(log_probs_bytes());
+                   whole_pages(log_probs_bytes()) + whole_pages(comparison_bytes());
   if (partial_on()) bytes += partial_pinned_bytes() + whole_pages(ranked_bytes());
   if (options_.prefix != nullptr) bytes += options_.prefix->pinned_bytes(device_.backend());
   return bytes;
+}
+
+// States of kDrawnRows rows, and the logits of both runs: the first run counts them, too, so that the second fits.
+uint64_t SessionLayout::comparison_bytes() const {
+  if (!options_.compares()) return 0;
+  return static_cast<uint64_t>(kDrawnRows) *
+         (hidden_row_bytes() + 2 * static_cast<uint64_t>(config_.vocab) * sizeof(float));
 }
 
 uint64_t SessionLayout::result_bytes() const {

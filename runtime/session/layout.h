@@ -72,7 +72,8 @@ class SessionLayout {
   int64_t top_tokens() const;        // ranked per row for log-probabilities; 0: these are not computed
   uint64_t log_probs_bytes() const;  // of a pass
   uint64_t ranked_bytes() const;
-  uint64_t result_bytes() const;  // including the tokens after it
+  uint64_t comparison_bytes() const;  // pinned, of scores that are compared; 0: they are not
+  uint64_t result_bytes() const;      // including the tokens after it
   StepInputs carve_inputs(BumpAllocator& allocator) const;
   StepResult carve_result(BumpAllocator& allocator) const;
   // `allocator`: buffers of the whole run; `later`: buffers of passes alone, whose memory prefill uses before.

@@ -262,7 +262,7 @@ class Prefill::Comparison {
     if (to_ == nullptr) return;
     leaves_ = to_->states.empty();
     const auto prompt = static_cast<size_t>(layout.options().prompt_tokens);
-    const uint64_t rows = static_cast<uint64_t>(kDrawnRows), row = layout.hidden_row_bytes();
+    const uint64_t row = layout.hidden_row_bytes();
     if (leaves_) {
       to_->states.resize(prompt * row);
     } else {
@@ -271,8 +271,7 @@ class Prefill::Comparison {
       to_->same_first.assign(prompt, 0);
       pool_.emplace(layout.device().threads());
     }
-    const uint64_t logits = leaves_ ? 0 : 2 * rows * static_cast<uint64_t>(layout.config().vocab) * sizeof(float);
-    host_ = layout.device().allocate_pinned(rows * row + logits, "the states of another run");
+    host_ = layout.device().allocate_pinned(layout.comparison_bytes(), "the states of another run");
   }
 
   // The rows' logits are in work.logits. `pass` made them of `hidden`.

@@ -52,6 +52,7 @@ TEST_F(QualityProgram, MeasuresEveryDocumentBudgetIntervalAndTemperature) {
   std::ifstream in(file("q.json"));
   const json report = json::parse(in);
   EXPECT_EQ(report["program"], "headrace bench quality");
+  EXPECT_EQ(report["prefill_type"], report["dtype"]);
   EXPECT_FALSE(report["machine"]["cpu"].get<std::string>().empty());
   ASSERT_EQ(report["rows"].size(), 16u);  // 2 documents, 2 temperatures, 2 budgets, 2 intervals
   int64_t judged = 0, approximate = 0;
@@ -137,6 +138,43 @@ TEST_F(QualityProgram, PerplexityOfEachDocumentAndOfAll) {
   const json cut = json::parse(run({"--documents", file("one.txt"), "--perplexity", "-p", "100", "--json"}).out);
   EXPECT_EQ(cut["rows"][0]["predicted"], 99);
   EXPECT_NE(cut["rows"][0]["nats"], report["rows"][0]["nats"]);
+}
+
+TEST_F(QualityProgram, PerplexityAgainstAnotherPrefill) {
+  const std::vector<std::string> documents = {"--documents", file("one.txt"), file("two.txt"), "--perplexity"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = documents;
+    args.insert(args.end(), more.begin(), more.end());
+    return run(args);
+  };
+  const Finished done = with({"--prefill-type", "int8", "--against", "bf16", "-o", file("against.json")});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_NE(done.out.find("prompts read in int8, against "), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find(" nats, the same first token at "), std::string::npos) << done.out;
+  std::ifstream in(file("against.json"));
+  const json report = json::parse(in), plain = json::parse(with({"--prefill-type", "bf16", "--json"}).out),
+             int8 = json::parse(with({"--prefill-type", "int8", "--json"}).out);
+  EXPECT_EQ(report["prefill_type"], "int8");
+  EXPECT_EQ(report["against_prefill_type"], plain["prefill_type"]);
+  EXPECT_FALSE(plain.contains("against_prefill_type"));
+  EXPECT_FALSE(plain["rows"][0].contains("kl"));
+  ASSERT_EQ(report["rows"].size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    const json& row = report["rows"][i];
+    // Each is what it is alone.
+    EXPECT_EQ(row["perplexity"], int8["rows"][i]["perplexity"]) << row;
+    EXPECT_EQ(row["against"]["perplexity"], plain["rows"][i]["perplexity"]) << row;
+    EXPECT_EQ(row["against"]["nats"], plain["rows"][i]["nats"]) << row;
+    EXPECT_GE(row["kl"], 0) << row;
+    EXPECT_LT(row["kl"], 0.1) << row;
+    EXPECT_GT(row["top1"], 0.5) << row;
+    EXPECT_LE(row["top1"], 1) << row;
+  }
+  EXPECT_TRUE(report["all_documents"].contains("kl")) << report;
+  const json same = json::parse(with({"--prefill-type", "bf16", "--against", "bf16", "--json"}).out);
+  EXPECT_EQ(same["all_documents"]["kl"], 0) << same;
+  EXPECT_EQ(same["all_documents"]["top1"], 1) << same;
+  EXPECT_EQ(same["all_documents"]["perplexity"], same["all_documents"]["against"]["perplexity"]) << same;
 }
 
 TEST_F(QualityProgram, PerplexityRefusesByName) {

@@ -32,6 +32,7 @@ struct DraftNeedleRow {
 struct DraftNeedleReport {
   Machine machine;
   std::string device, model, draft, draft_model;
+  const char* prefill_type = "";  // "int8", "bf16"
   DType dtype = DType::kBF16;
   int64_t prompt_tokens = 0;  // the limit
   uint64_t seed = 0;

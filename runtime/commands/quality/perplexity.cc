@@ -46,6 +46,17 @@ std::vector<Document> encode_documents(const PerplexityOptions& options, const E
   return documents;
 }
 
+// What --against keeps between the two runs of a document: the final state of each row, which is far smaller
+// than its logits.
+MemoryBudget::Reservation reserve_states(const PerplexityOptions& options, const std::vector<Document>& documents,
+                                         const Engine& engine) {
+  uint64_t rows = 0;
+  for (const Document& document : documents) rows = std::max<uint64_t>(rows, document.ids.size() - 1);
+  if (!options.against) return {};
+  const uint64_t row_bytes = static_cast<uint64_t>(engine.config().hidden) * dtype_bytes(engine.dtype());
+  return engine.host_mem().reserve(rows * row_bytes, "the states that --against keeps of the longest document");
+}
+
 // The last token is predicted, but nothing is predicted from it: it is not part of the prompt.
 GenerateResult score(const PerplexityOptions& options, const std::vector<int32_t>& ids, Engine& engine,
                      const PerplexityHooks& hooks, std::optional<PrefillType> prefill, StateComparison* compare) {
@@ -172,7 +183,9 @@ PerplexityReport run_perplexity(const PerplexityOptions& options, const Perplexi
                           .weight_types = {},
                           .damage = {},
                           .rows = {}};
-  for (const Document& document : encode_documents(options, engine)) {
+  const std::vector<Document> documents = encode_documents(options, engine);
+  const MemoryBudget::Reservation states = reserve_states(options, documents, engine);
+  for (const Document& document : documents) {
     const std::optional<PerplexityRow> row = score_document(options, document, engine, hooks, &report);
     report.interrupted = !row;
     if (!row) break;

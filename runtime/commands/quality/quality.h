@@ -76,6 +76,7 @@ struct NeedleRow {
 struct QualityReport {
   Machine machine;
   std::string device, model, draft;
+  const char* prefill_type = "";  // "int8", "bf16"
   DType dtype = DType::kBF16;
   QualityOptions options;
   std::vector<QualityRow> rows;

@@ -91,6 +91,7 @@ std::string quality_json(const QualityReport& report) {
                       {"machine", machine_json(report.machine, report.device)},
                       {"model", report.model},
                       {"dtype", dtype_name(report.dtype)},
+                      {"prefill_type", report.prefill_type},
                       {"draft", report.draft},
                       {"instruction", options.instruction},
                       {"prompt_tokens", options.prompt_tokens},

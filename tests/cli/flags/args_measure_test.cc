@@ -1,7 +1,9 @@
 // The command lines of what measures: bench, bench quality and profile.
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "tests/cli/flags/args_fixture.h"
@@ -112,6 +114,62 @@ TEST(Args, WeightsOfAFileMayBeDequantisedOrQuantised) {
     EXPECT_EQ(std::get<PlanArgs>(with({"plan", "-m", "m"})).plan.engine.weights, policy);
     EXPECT_EQ(std::get<InspectArgs>(with({"inspect", "m"})).weights, policy);
   }
+}
+
+// On every command that has --weights, and from its variable.
+TEST(Args, PrefillHasAType) {
+  const auto engine_of = [](const std::vector<std::string>& args) {
+    return std::visit(
+        [](const auto& parsed) -> EngineOptions {
+          if constexpr (requires { parsed.engine; }) return parsed.engine;
+          if constexpr (requires { parsed.bench.engine; }) return parsed.bench.engine;
+          if constexpr (requires { parsed.plan.engine; }) return parsed.plan.engine;
+          if constexpr (requires { parsed.quality.engine; }) return parsed.quality.engine;
+          ADD_FAILURE() << "no engine";
+          return {};
+        },
+        parse_args(args));
+  };
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"generate", "-p", "a"},
+                                                  {"summarize", "a.txt"},
+                                                  {"chat"},
+                                                  {"batch", "-i", "a", "-o", "b"},
+                                                  {"serve"},
+                                                  {"plan"},
+                                                  {"bench"},
+                                                  {"bench", "quality", "--documents", "a.txt"}}) {
+    std::vector<std::string> args = command;
+    args.insert(args.end(), {"-m", "model"});
+    EXPECT_EQ(engine_of(args).prefill, PrefillType::kAuto) << command[0];
+    ::setenv("HEADRACE_PREFILL_TYPE", "int8", 1);
+    EXPECT_EQ(engine_of(args).prefill, PrefillType::kInt8) << command[0];
+    ::unsetenv("HEADRACE_PREFILL_TYPE");
+    args.insert(args.end(), {"--prefill-type", "bf16"});
+    EXPECT_EQ(engine_of(args).prefill, PrefillType::kCompute) << command[0];
+    for (const char* const wrong : {"q8_0", "fp8", "f32", ""}) {
+      args.back() = wrong;
+      const std::string told = refusal(args);
+      EXPECT_NE(told.find("--prefill-type"), std::string::npos) << told;
+      EXPECT_NE(told.find("auto, bf16, int8"), std::string::npos) << told;
+    }
+  }
+}
+
+TEST(Args, PerplexityMayBeComparedWithAnotherPrefill) {
+  const std::vector<std::string> plain = {"bench", "quality", "-m", "model", "--documents", "a.txt"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = plain;
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  const auto against = [&](const std::vector<std::string>& more) {
+    return std::get<QualityArgs>(parse_args(with(more))).against;
+  };
+  EXPECT_FALSE(against({"--perplexity"}));
+  EXPECT_EQ(against({"--perplexity", "--against", "bf16"}), PrefillType::kCompute);
+  EXPECT_EQ(against({"--perplexity", "--against", "int8", "--prefill-type", "bf16"}), PrefillType::kInt8);
+  EXPECT_NE(refusal(with({"--against", "bf16"})).find("--perplexity"), std::string::npos);
+  EXPECT_NE(refusal(with({"--perplexity", "--against", "q4_k"})).find("--against"), std::string::npos);
 }
 
 TEST(Args, BenchQualityTakesEveryFlag) {

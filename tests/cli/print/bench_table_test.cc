@@ -41,6 +41,8 @@ TEST(BenchTable, NamesTheMachineAndItsLink) {
                          {.stored = "F32", .loaded = "BF16", .tensors = 9, .bytes = kMiB}};
   EXPECT_NE(bench_heading(report).find("\nweights: Q4_K 4.00 GiB, Q6_K as BF16 1.00 GiB\n"), std::string::npos)
       << bench_heading(report);
+  report.prefill_type = "int8";
+  EXPECT_NE(bench_heading(report).find("\nprompts are read in int8\n"), std::string::npos) << bench_heading(report);
   report.link.clear();
   EXPECT_NE(bench_heading(report).find("no room to measure the link\n"), std::string::npos);
 }

@@ -96,6 +96,38 @@ TEST_F(PlanOfAProfile, SaysWhatAnOlderProfileDoesNotSay) {
   EXPECT_FALSE(json::parse(plan_json(ahead))["profile"].contains("age_s"));
 }
 
+// Of prefill in 8 bits: a sheet's shares are assumed where no such card was measured, and an older profile has none.
+TEST_F(PlanOfAProfile, SaysHowThePromptIsReadAndWhatIsAssumed) {
+  const auto plan_in = [](PrefillType type, const std::string& gpu, const std::string& profile) {
+    PlanOptions options;
+    options.shape = "smollm2-135m";
+    options.gpu = gpu;
+    options.profile = profile;
+    options.now = kNow;
+    options.engine.ctx_size = 4096;
+    options.engine.prefill = type;
+    return make_plan_report(options);
+  };
+  const PlanReport plain = plan_in(PrefillType::kAuto, "rtx4090", ""),
+                   int8 = plan_in(PrefillType::kInt8, "rtx4090", "");
+  expect_line(plain, "  the prompt is read in bf16");
+  EXPECT_EQ(json::parse(plan_json(plain))["prefill_type"], "bf16");
+  EXPECT_EQ(format_plan(plain).find("assumed"), std::string::npos) << format_plan(plain);
+  EXPECT_FALSE(json::parse(plan_json(plain)).contains("assumed"));
+  expect_line(int8, "  the prompt is read in int8");
+  expect_line(int8, "  assumed: products reach 75% and attention 65% of its 660.6 T operations/s in int8");
+  EXPECT_EQ(json::parse(plan_json(int8))["prefill_type"], "int8");
+  EXPECT_EQ(json::parse(plan_json(int8))["assumed"], int8.assumed);
+  ASSERT_TRUE(plain.predicted && int8.predicted);
+  EXPECT_LT(int8.predicted->prefill.ms(), plain.predicted->prefill.ms());
+  EXPECT_EQ(int8.predicted->full.ms(), plain.predicted->full.ms());
+  EXPECT_EQ(plan_in(PrefillType::kInt8, "h200", "").assumed, "");  // measured
+  plan("2026-11-20T20:00:00Z", 0.01);
+  const PlanReport old = plan_in(PrefillType::kInt8, "rtx4090", folder_ / "p.json");
+  expect_line(
+      old, "  assumed: prefill in 8 bits is as slow as in the type of the computation: the profile is older than it");
+}
+
 TEST_F(PlanOfAProfile, ADataSheetHasNeither) {
   const PlanReport report = plan_by("");
   ASSERT_TRUE(report.predicted);

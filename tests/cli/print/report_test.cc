@@ -11,6 +11,7 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
   GenerateResult result;
   result.token_ids.resize(92);
   result.prompt_tokens = 7713;
+  result.prefill_type = "int8";
   result.finish_reason = FinishReason::kStop;
   result.timings.load_ms = 1234;
   result.timings.ttft_ms = 47500;
@@ -29,7 +30,7 @@ TEST(Report, SaysWhatTheIssueAsksFor) {
   EXPECT_EQ(
       format_report(result, "SmolLM2, bf16 on CPU, 2 threads"),
       "SmolLM2, bf16 on CPU, 2 threads, loaded in 1.2 s\n"
-      "  prompt    7,713 tokens, 162 tokens/s; first token after 47.5 s\n"
+      "  prompt    7,713 tokens, 162 tokens/s; first token after 47.5 s; read in int8\n"
       "  output    92 tokens, 29.7 tokens/s (stop)\n"
       "  moved     prefill: 173.00 MiB to host, 0 B to device; decode, per token: 22.00 KiB to host, 173.00 MiB to "
       "device\n"

@@ -94,6 +94,32 @@ TEST(PlanReport, OfEveryShapeHasTheSumOfItsTypes) {
   EXPECT_GE(mixed, 18);
 }
 
+// The reference: a prompt of 64K tokens of Llama-3.1-8B on an RTX 4090. Quantised weights are read in 8 bits unless
+// another arithmetic is asked for.
+TEST(PlanReport, ReadsQuantisedWeightsInInt8) {
+  PlanOptions options;
+  options.shape = "llama-3.1-8b";
+  options.gpu = "rtx4090";
+  options.engine.ctx_size = 65536 + 256;
+  options.engine.device.host_mem_bytes = 32 * kGiB;
+  const auto plan = [&](PrefillType type, const char* weights) {
+    options.engine.prefill = type;
+    options.shape_weights = weights != nullptr ? find_weight_mixture(weights) : nullptr;
+    PlanReport report = make_plan_report(options);
+    EXPECT_TRUE(report.run && report.predicted) << report.refusal;
+    return report;
+  };
+  const PlanReport bf16 = plan(PrefillType::kCompute, "q4_k_m"), int8 = plan(PrefillType::kAuto, "q4_k_m");
+  EXPECT_STREQ(bf16.run->prefill_type, "bf16");
+  EXPECT_STREQ(int8.run->prefill_type, "int8");
+  EXPECT_NEAR(bf16.predicted->prefill.ms() * 1e-3, 20.5, 0.5);
+  EXPECT_LE(int8.predicted->prefill.ms() * 1e-3, 7.5);
+  EXPECT_EQ(bf16.assumed, "");
+  EXPECT_NE(int8.assumed, "");
+  EXPECT_STREQ(plan(PrefillType::kAuto, nullptr).run->prefill_type, "bf16");
+  EXPECT_STREQ(plan(PrefillType::kInt8, nullptr).run->prefill_type, "int8");
+}
+
 // A lean prefill fits where no other does, takes longer, and is said.
 TEST(PlanReport, SaysWherePrefillIsLean) {
   PlanOptions options;
@@ -101,6 +127,7 @@ TEST(PlanReport, SaysWherePrefillIsLean) {
   options.shape_weights = find_weight_mixture("q4_k_m");
   options.gpu = "rtx4090";
   options.engine.ctx_size = 65560;
+  options.engine.prefill = PrefillType::kCompute;  // in 8 bits a layer's matrices take half of the room
   options.engine.kv = KvMode::kHost;
   options.engine.verify = {.mode = VerifyMode::kLossless, .partial = PartialKind::kBlocks, .budget = 3328};
   options.engine.device.host_mem_bytes = 40 * kGiB;

@@ -23,6 +23,7 @@ GenerateResult some_result() {
                     .decode_tokens_per_s = 20.25,
                     .decode_steps = 2,
                     .decode_tokens = 3};
+  result.prefill_type = "int8";
   result.memory.vram_peak_bytes = 1000;
   result.memory.host_peak_bytes = 2000;
   result.transfers.decode_h2d_bytes = uint64_t{1} << 40;
@@ -38,6 +39,7 @@ TEST(ResultJson, HoldsWhatARunCameTo) {
   EXPECT_EQ(parsed["token_ids"], json({5, 6, 7}));
   EXPECT_EQ(parsed["prompt_tokens"], 42);
   EXPECT_EQ(parsed["finish_reason"], "stop");
+  EXPECT_EQ(parsed["prefill_type"], "int8");
   EXPECT_EQ(parsed["timings"]["ttft_ms"], 123.457);
   EXPECT_EQ(parsed["timings"]["prefill_tokens_per_s"], 162.5);
   EXPECT_EQ(parsed["timings"]["decode_tokens_per_s"], 20.25);

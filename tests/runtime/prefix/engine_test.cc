@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "offload/disk/file_faults.h"
+#include "runtime/prefix/cache_key.h"
 #include "tests/runtime/prefix/tiny_engine.h"
 #include "tests/support/file_faults.h"
 #include "tests/support/spill.h"
@@ -111,6 +112,54 @@ TEST(PrefixEngine, AnotherIdentityIsAMiss) {
   folder.write("renamed/model.safetensors", bytes);
   EXPECT_EQ(cached(options), 699);
   EXPECT_EQ(cached(tiny(folder.path(), "qwen3")), 0);
+}
+
+// A miss for the other --prefill-type says so, until the prompt is saved in this one, too.
+TEST(PrefixEngine, AnotherPrefillTypeIsAMissAndSaid) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = testing::made_up_ids(700, 512), other = testing::made_up_ids(700, 512, 9);
+  const auto use = [&](PrefillType type, const std::vector<int32_t>& of) {
+    EngineOptions options = tiny(folder.path());
+    options.prefill = type;
+    return Engine(options).generate(of, kRun, nullptr).prefix;
+  };
+  const PrefixUse first = use(PrefillType::kCompute, prompt), again = use(PrefillType::kAuto, prompt);
+  EXPECT_TRUE(first.notes.empty());
+  EXPECT_EQ(first.rows, 0);
+  EXPECT_EQ(again.rows, 699);  // weights in f32 are read in f32
+  const PrefixUse int8 = use(PrefillType::kInt8, prompt), int8_again = use(PrefillType::kInt8, prompt);
+  EXPECT_EQ(int8.rows, 0);
+  EXPECT_EQ(int8.notes, std::vector<std::string>{"prefix cache: 699 tokens of this prompt are saved by --prefill-type "
+                                                 "bf16, which this run does not use"});
+  EXPECT_EQ(int8_again.rows, 699);
+  EXPECT_TRUE(int8_again.notes.empty());
+  EXPECT_TRUE(use(PrefillType::kInt8, other).notes.empty());
+  const PrefixUse plain = use(PrefillType::kCompute, other);
+  EXPECT_EQ(plain.rows, 0);
+  EXPECT_EQ(plain.notes, std::vector<std::string>{"prefix cache: 699 tokens of this prompt are saved by --prefill-type "
+                                                  "int8, which this run does not use"});
+}
+
+// In 8 bits a row does not depend on the group that it is computed in, but on whether its weights were rounded first.
+TEST(PrefixEngine, TheKeyOfRowsIsOfTheirPrefill) {
+  const testing::LoadedModel model(testing::tiny_model("llama31"), DType::kBF16);
+  const auto key = [&](int64_t group, bool int8, bool keeps_blocks) {
+    return rows_cache_key({.weights = {},
+                           .config = &model.checkpoint->config(),
+                           .dtype = DType::kBF16,
+                           .k_type = DType::kBF16,
+                           .v_type = DType::kBF16,
+                           .quantised = std::nullopt,
+                           .prefill_group = group,
+                           .prefill_int8 = int8,
+                           .keeps_blocks = keeps_blocks},
+                          *model.device);
+  };
+  EXPECT_NE(key(256, false, false), key(256, true, false));
+  EXPECT_NE(key(256, false, false), key(512, false, false));
+  EXPECT_EQ(key(256, true, false), key(512, true, false));
+  EXPECT_EQ(key(256, false, false), key(256, false, true));
+  EXPECT_NE(key(256, true, false), key(256, true, true));
 }
 
 // The scale of q decides the rows of every layer but the first.

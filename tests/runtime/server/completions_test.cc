@@ -297,6 +297,7 @@ TEST_F(ServerTest, TheModelAndItsTokens) {
   ASSERT_EQ(models["data"].size(), 1u);
   EXPECT_EQ(models["data"][0]["id"], "tiny");
   EXPECT_EQ(models["data"][0]["meta"]["n_ctx"], 60000);
+  EXPECT_EQ(models["data"][0]["meta"]["prefill_type"], "f32");
   EXPECT_EQ(json::parse(http.get("/v1/models/tiny").body), models["data"][0]);
   EXPECT_EQ(http.get("/v1/models/other").status, 404);
   EXPECT_EQ(answer("/tokenize", {{"content", "ab"}})["tokens"], json({97, 98}));
