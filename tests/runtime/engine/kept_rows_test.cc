@@ -132,20 +132,21 @@ TEST_P(KeptRows, AreReadFromADiskOnce) {
     ++reads[offset];
     bytes += data.size();
   });
+  constexpr int64_t kKept = 1500;  // all rows are kept, so that a GPU too begins behind any of them
   for (const int64_t more : {490, 20}) {  // seals a segment on disk in each layer, or none
     Engine engine(opened);
     std::vector<int32_t> text = testing::made_up_ids(1600, 512);
     run.max_tokens = 2;
     engine.generate(text, run, nullptr);
-    text.resize(1500);
+    text.resize(kKept);
     const std::vector<int32_t> added = testing::made_up_ids(more, 512, 5);
     text.insert(text.end(), added.begin(), added.end());
     reads.clear();
     bytes = 0;
     run.max_tokens = 1;  // prefill alone: steps read the disk again
     const GenerateResult last = engine.generate(text, run, nullptr);
-    EXPECT_EQ(last.kept_tokens, unit(1500));
-    const int64_t kept_segments = segments_for(unit(1500));
+    EXPECT_EQ(last.kept_tokens, kKept);
+    const int64_t kept_segments = segments_for(kKept);
     const DType type = std::get<1>(GetParam());
     const RowShape rows = row_shape(engine.config(), type, type, DType::kBF16);
     uint64_t expected = 0;
