@@ -72,6 +72,12 @@ void convert_input(const Pass& pass, const Int8Layer& matrices, const Input& inp
 
 }  // namespace
 
+uint64_t int8_threads_bytes(const ModelConfig& config, Backend backend, int threads) {
+  const Sizes sizes = largest_sizes(config);
+  const int64_t most = std::max({sizes.qkv.k, sizes.output.k, sizes.gate_up.k, sizes.down.k});
+  return static_cast<uint64_t>(threads) * int8_thread_bytes(backend, most);
+}
+
 Int8Layer carve_int8_layer(const ModelConfig& config, const Int8LayerSize& size, BumpAllocator& allocator) {
   const Sizes sizes = largest_sizes(config);
   Int8Layer layer{.lean = size.lean};

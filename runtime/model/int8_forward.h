@@ -22,6 +22,8 @@ struct Int8LayerSize {
   int64_t rows;
   bool lean;
 };
+// What the CPU's threads keep for it, in addition: 0 on CUDA.
+uint64_t int8_threads_bytes(const ModelConfig& config, Backend backend, int threads);
 Int8Layer carve_int8_layer(const ModelConfig& config, const Int8LayerSize& size, BumpAllocator& allocator);
 
 // Converts a layer's matrices, unless `to` is lean.
