@@ -7,6 +7,7 @@
 #include "cache/attention_parts.h"
 #include "kernels/attention/op.h"
 #include "kernels/chunks/op.h"
+#include "kernels/int8_attention/op.h"
 #include "kernels/rows/op.h"
 
 namespace headrace::bench {
@@ -18,6 +19,7 @@ class Attention {
       : bench_(bench), queries_(queries), q_(values(queries * bench.q_width())) {}
 
   void prefill();
+  void int8_prefill();
   void prefix();
   void chunks();
   void tail();
@@ -92,6 +94,34 @@ void Attention::prefill() {
                                       bench_.context - queries_};
   measure("prefill_attention", bench_.context, real(queries_ * (params.first_position + bench_.context + 1)) / 2,
           [&] { prefill_attention(params, bench_.stream()); });
+}
+
+// The same in 8 bits, and the conversion of the layer's rows, which a layer pays once a prompt.
+void Attention::int8_prefill() {
+  const int64_t first = bench_.context - queries_;
+  if (first < kInt8CentreRows) return;
+  const BenchShape& c = bench_.shape;
+  const DeviceBuffer kv = values(layer_elements()), list = bench_.upload(segments(kv.data(), bench_.type));
+  const DeviceBuffer out = values(queries_ * bench_.q_width());
+  const Backend backend = bench_.on_cpu() ? Backend::kCpu : Backend::kCuda;
+  const auto bytes = [](uint64_t count) { return static_cast<int64_t>(std::max<uint64_t>(count, 256)); };
+  const int64_t whole = bench_.context / kPrefixTile * kPrefixTile;
+  const DeviceBuffer converted = bench_.zeros(bytes(int8_kv_bytes(backend, whole, c.kv_heads, c.head_dim)));
+  const DeviceBuffer centre = bench_.zeros(bench_.kv_width() * 4);
+  const DeviceBuffer workspace = bench_.zeros(bytes(int8_attention_workspace_bytes(backend, shape())));
+  const auto count = static_cast<int64_t>(list.bytes() / sizeof(KvSegment));
+  const KvSegment* const from = list.as<KvSegment>();
+  int8_centre({from, count, bench_.type, c.kv_heads, c.head_dim, centre.as<float>()}, bench_.stream());
+  const Int8KvRows rows{.data = converted.data(), .rows = whole};
+  const Int8KvParams conversion{from, count, bench_.type, bench_.type, c.kv_heads, c.head_dim, centre.as<float>(),
+                                0,    whole, rows};
+  const double moved = real(2 * whole * bench_.kv_width() * static_cast<int64_t>(bench_.element() + 1));
+  bench_.measure({{"bench", "int8_kv"}, {"rows", whole}}, {moved, 0}, [&] { int8_kv(conversion, bench_.stream()); });
+  const Int8AttentionParams params{shape(),          q_.data(), rows, centre.as<float>(), from, out.data(),
+                                   workspace.data(), count,     first};
+  // Its operations have another ceiling than those of bf16.
+  measure("int8_attention", bench_.context, real(queries_ * (first + bench_.context + 1)) / 2,
+          [&] { int8_attention(params, bench_.stream()); });
 }
 
 void Attention::prefix() {
@@ -228,6 +258,7 @@ const std::vector<Case> kAttentionCases = {
     {"prefix_attention", [](KernelBench& bench, int64_t rows) { Attention(bench, rows).prefix(); }, 1, 384},
     {"score_chunks", [](KernelBench& bench, int64_t) { Attention(bench, 1).chunks(); }, 0, 0},
     {"tail_attention", [](KernelBench& bench, int64_t rows) { Attention(bench, rows).tail(); }, 1, 128},
-    {"prefill_attention", [](KernelBench& bench, int64_t rows) { Attention(bench, rows).prefill(); }, 512, 1 << 20}};
+    {"prefill_attention", [](KernelBench& bench, int64_t rows) { Attention(bench, rows).prefill(); }, 512, 1 << 20},
+    {"int8_attention", [](KernelBench& bench, int64_t rows) { Attention(bench, rows).int8_prefill(); }, 256, 1 << 20}};
 
 }  // namespace headrace::bench

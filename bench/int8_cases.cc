@@ -75,7 +75,7 @@ void activations(KernelBench& bench, int64_t rows) {
   }
 }
 
-void products(KernelBench& bench, int64_t rows) {
+void int8_products(KernelBench& bench, int64_t rows) {
   for (const auto& [name, n, k, input, residual] : matrices(bench)) {
     const DeviceBuffer x = bench.normal(rows * k, bench.type), w = bench.normal(n * k, bench.type, 0.02f);
     const int64_t element = static_cast<int64_t>(bench.element());
@@ -107,7 +107,8 @@ void products(KernelBench& bench, int64_t rows) {
 
 }  // namespace
 
-const std::vector<Case> kInt8Cases = {
-    {"int8_weight", weights_of, 0, 0}, {"int8_activation", activations, 1, 8192}, {"int8_product", products, 1, 8192}};
+const std::vector<Case> kInt8Cases = {{"int8_weight", weights_of, 0, 0},
+                                      {"int8_activation", activations, 1, 8192},
+                                      {"int8_product", int8_products, 1, 8192}};
 
 }  // namespace headrace::bench
