@@ -25,15 +25,16 @@ __global__ void __launch_bounds__(256) centre_of_keys(const __grid_constant__ In
   params.centre[head * dim + channel] = __fmul_rn(sum, 1.0f / kInt8CentreRows);
 }
 
-// Where a value of K is: of row `row`, element `d`; and of V: of channel `c`.
+// Where element `d` of row `row` of K is; the next three follow if d is a multiple of 4.
 template <int kDim>
 __device__ int key_place(int row, int d) {
   const int in = row % 16, e = d % 32;
   return (row / 16 * (kDim / 32) + d / 32) * 512 + (in % 8 * 4 + e % 16 / 4) * 16 + in / 8 * 8 + e / 16 * 4 + e % 4;
 }
-__device__ inline int value_place(int row, int c) {
-  const int in = row % 32, j = in / 8;
-  return (c / 16 * 2 + row / 32) * 512 + (c % 8 * 4 + in % 8 / 2) * 16 + c % 16 / 8 * 8 + j * 2 + in % 2;
+// Where of 32 rows of V, from `half` * 32 on, the eight of channel `c` are that a lane with t has: rows 8 j + 2 t and
+// 8 j + 2 t + 1.
+__device__ inline int value_place(int half, int c, int t) {
+  return (c / 16 * 2 + half) * 512 + (c % 8 * 4 + t) * 16 + c % 16 / 8 * 8;
 }
 
 // A block: a tile of a KV head.
@@ -51,40 +52,60 @@ __global__ void __launch_bounds__(kThreads) convert_tile(const __grid_constant__
   for (int i = thread; i < kDim; i += kThreads) tops[i] = 0;
   __syncthreads();
 
-  constexpr int kParts = kThreads / kDim, kRows = kTile / kParts;
+  // A thread has up to two halves of a channel's rows.
+  constexpr int kParts = kThreads / kDim >= 2 ? 2 : 1, kRows = kTile / kParts;
   const int channel = thread % kDim, part = thread / kDim;
+  const bool has_values = part < kParts;
   float v[kRows];
-  int top = 0;
+  if (has_values) {
+    int top = 0;
 #pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    v[i] = channel < dim ? load_one(segment.v, params.v_type, from + int64_t{part * kRows + i} * dim + channel) : 0.0f;
-    top = max(top, magnitude_bits(v[i]));
+    for (int i = 0; i < kRows; ++i) {
+      const int64_t row = from + int64_t{part * kRows + i} * dim;
+      v[i] = channel < dim ? load_one(segment.v, params.v_type, row + channel) : 0.0f;
+      top = max(top, magnitude_bits(v[i]));
+    }
+    atomicMax(&tops[channel], top);
   }
-  atomicMax(&tops[channel], top);
 
-  const int warp = thread / 32, lane = thread % 32;
+  constexpr int kAtOnce = kDim == 256 ? 2 : 8;  // rows of K that a warp has in flight
+  const int warp = thread / 32;
   WarpRow<kDim> centre;
   centre.load(params.centre, DType::kF32, int64_t{head} * dim, dim);
 #pragma unroll 1
-  for (int row = warp; row < kTile; row += kWarps) {
-    WarpRow<kDim> keys;
-    keys.load(segment.k, params.k_type, from + int64_t{row} * dim, dim);
+  for (int begin = warp * (kTile / kWarps); begin < (warp + 1) * (kTile / kWarps); begin += kAtOnce) {
+    WarpRow<kDim> keys[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < WarpRow<kDim>::kEach; ++i) keys.v[i] = __fsub_rn(keys.v[i], centre.v[i]);
-    keys.rotate(dim & -dim);
-    const Int8Scale scale = keys.scale();
+    for (int i = 0; i < kAtOnce; ++i) keys[i].load(segment.k, params.k_type, from + int64_t{begin + i} * dim, dim);
 #pragma unroll
-    for (int i = 0; i < WarpRow<kDim>::kEach; ++i) {
-      shared[key_place<kDim>(row, i * 32 + lane)] = int8_of(keys.v[i], scale);
+    for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+      for (int j = 0; j < WarpRow<kDim>::kEach; ++j) keys[i].v[j] = __fsub_rn(keys[i].v[j], centre.v[j]);
+      keys[i].rotate(dim & -dim);
+      const Int8Scale scale = keys[i].scale();
+      keys[i].store(scale, [&](int d) { return shared + key_place<kDim>(begin + i, d); });
+      if (thread % 32 == 0) reinterpret_cast<float*>(out + kv8_k_scales(kDim))[begin + i] = scale.scale;
     }
-    if (lane == 0) reinterpret_cast<float*>(out + kv8_k_scales(kDim))[row] = scale.scale;
   }
   __syncthreads();
 
-  const Int8Scale scale = int8_scale(tops[channel]);
-  if (part == 0) reinterpret_cast<float*>(out + kv8_v_scales(kDim))[channel] = scale.scale;
+  if (has_values) {
+    const Int8Scale scale = int8_scale(tops[channel]);
+    if (part == 0) reinterpret_cast<float*>(out + kv8_v_scales(kDim))[channel] = scale.scale;
 #pragma unroll
-  for (int i = 0; i < kRows; ++i) values[value_place(part * kRows + i, channel)] = int8_of(v[i], scale);
+    for (int half = 0; half < kRows / 32; ++half) {
+#pragma unroll
+      for (int t = 0; t < 4; ++t) {
+        uint32_t words[2] = {};
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const float value = v[half * 32 + i / 2 * 8 + 2 * t + i % 2];
+          words[i / 4] |= uint32_t{int8_of(value, scale)} << i % 4 * 8;
+        }
+        *reinterpret_cast<uint2*>(values + value_place(part * (kRows / 32) + half, channel, t)) = {words[0], words[1]};
+      }
+    }
+  }
   __syncthreads();
   for (int i = thread; i < 2 * kTile * kDim / 16; i += kThreads) {
     reinterpret_cast<uint4*>(out)[i] = reinterpret_cast<const uint4*>(shared)[i];

@@ -1,5 +1,5 @@
 // A row of a head in a warp's registers, its rotation and its quantisation (kernels/int8_attention/op.h), and where a
-// layer's segments have a row. Element i * 32 + lane is v[i]. Device code, internal to the folder.
+// layer's segments have a row. Element lane * kEach + i is v[i]. Device code, internal to the folder.
 #pragma once
 
 #include <cstdint>
@@ -47,27 +47,21 @@ struct WarpRow {
   static constexpr int kEach = kDim / 32;
   float v[kEach];
 
+  __device__ static int first() { return static_cast<int>(threadIdx.x) % 32 * kEach; }
   // Columns beyond `dim` are zero.
   __device__ void load(const void* from, DType type, int64_t index, int dim) {
-    const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) v[i] = i * 32 + lane < dim ? load_one(from, type, index + i * 32 + lane) : 0.0f;
+    for (int i = 0; i < kEach; i += 2) {
+      const float2 pair = first() + i < dim ? load_pair(from, type, index + first() + i) : float2{0.0f, 0.0f};
+      v[i] = pair.x;
+      v[i + 1] = pair.y;
+    }
   }
   // Blocks of `block` elements; the butterflies have distances 1, 2, 4, … in this order.
   __device__ void rotate(int block) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int apart = 1; apart < 32; apart *= 2) {
-      if (apart >= block) break;
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        const float other = __shfl_xor_sync(~0u, v[i], apart);
-        v[i] = (lane & apart) != 0 ? __fsub_rn(other, v[i]) : __fadd_rn(v[i], other);
-      }
-    }
 #pragma unroll
     for (int apart = 1; apart < kEach; apart *= 2) {
-      if (32 * apart >= block) break;
+      if (apart >= block) break;
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
         if ((i & apart) != 0) continue;
@@ -76,12 +70,38 @@ struct WarpRow {
         v[i + apart] = __fsub_rn(a, b);
       }
     }
+#pragma unroll
+    for (int apart = 1; apart < 32; apart *= 2) {
+      if (kEach * apart >= block) break;
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        const float other = __shfl_xor_sync(~0u, v[i], apart);
+        v[i] = (threadIdx.x & static_cast<unsigned>(apart)) != 0 ? __fsub_rn(other, v[i]) : __fadd_rn(v[i], other);
+      }
+    }
   }
   __device__ Int8Scale scale() const {
     int top = 0;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) top = max(top, magnitude_bits(v[i]));
     return int8_scale(__reduce_max_sync(~0u, top));
+  }
+  // Elements [i, i + 4) as bytes; of kEach 2 two of them.
+  __device__ uint32_t bytes(int i, const Int8Scale& scale) const {
+    uint32_t word = 0;
+#pragma unroll
+    for (int j = 0; j < 4 && i + j < kEach; ++j) word |= uint32_t{int8_of(v[i + j], scale)} << 8 * j;
+    return word;
+  }
+  // Stores the lane's elements; `at`(d): the address of elements d to d + 3.
+  template <typename At>
+  __device__ void store(const Int8Scale& scale, const At& at) const {
+    if constexpr (kEach == 2) {
+      *reinterpret_cast<uint16_t*>(at(first())) = static_cast<uint16_t>(bytes(0, scale));
+    } else {
+#pragma unroll
+      for (int i = 0; i < kEach; i += 4) *reinterpret_cast<uint32_t*>(at(first() + i)) = bytes(i, scale);
+    }
   }
 };
 

@@ -153,7 +153,7 @@ TEST_P(PrefixLargeSegments, GiveTheBitsOfAFreshRun) {
   expect_same(fresh, answer(first, &store));
   const Answer again = answer(first, &store);
   expect_same(fresh, again);
-  EXPECT_EQ(again.use.rows, kept(18439));
+  EXPECT_EQ(again.use.rows, 18432);  // the eight tokens behind are too few for a block
   for (const int64_t common : {16384, 17000, 18432}) {
     std::vector<int32_t> other(first.begin(), first.begin() + common);
     const std::vector<int32_t> more = testing::made_up_ids(37, vocab, 77);
