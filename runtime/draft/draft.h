@@ -144,7 +144,7 @@ class Draft {
   virtual void observe(const Tree& tree, const Acceptance& acceptance) = 0;
   // After prefill and after each pass: the query of a row at the end of the text, until the next pass. For drafts that
   // select rows of the text by the target's attention. Asynchronous.
-  virtual void look_back(const TargetQuery&) {}
+  virtual void observe_query(const TargetQuery&) {}
   // Discards provisional tokens from `position` on, at most DraftRun::most_pending of them. The last pass had them
   // before the proposed tree, and the observe() that follows reports them again.
   virtual void rewind(int64_t position) = 0;

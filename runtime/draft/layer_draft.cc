@@ -160,7 +160,7 @@ void LayerDraft::play_round(int32_t root, int64_t position, const TreeInputs& to
 void LayerDraft::propose(int32_t root, int64_t position, const TreeLimits& limits, Tree* tree) {
   builder_->begin(limits);
   play_round(root, position, {.rows = builder_->own_rows()});
-  builder_->bring(*compute_, tree);
+  builder_->to_host(*compute_, tree);
 }
 
 ProposedTree LayerDraft::propose_into(int32_t root, int64_t position, const TreeLimits& limits, const TreeInputs& to) {
@@ -170,8 +170,8 @@ ProposedTree LayerDraft::propose_into(int32_t root, int64_t position, const Tree
   return builder_->proposed();
 }
 
-void LayerDraft::look_back(const TargetQuery& query) {
-  if (retrieval_) retrieval_->look_back(query, *target_cache_, *compute_);
+void LayerDraft::observe_query(const TargetQuery& query) {
+  if (retrieval_) retrieval_->observe_query(query, *target_cache_, *compute_);
 }
 
 void LayerDraft::place_rows_before_window() {

@@ -31,7 +31,7 @@ class LayerDraft : public Draft {
   // With chosen chunks (DraftSetup::retrieval). LongSpec, which has none, reads the last layer too.
   bool reads_last_layer() const override { return chooses(); }
   void attach(const KvCache& target) override { target_cache_ = &target; }
-  void look_back(const TargetQuery& query) final;
+  void observe_query(const TargetQuery& query) final;
   void observe(const Tree& tree, const Acceptance& acceptance) override;
 
  protected:

@@ -45,7 +45,7 @@ Retrieval::Retrieval(Device& device, const RetrievalSetup& setup, Stream& stream
   stream.copy(chosen_, &kFirstChunk, sizeof kFirstChunk, Link::kHostToDevice);
 }
 
-void Retrieval::look_back(const TargetQuery& query, const KvCache& target, Stream& stream) {
+void Retrieval::observe_query(const TargetQuery& query, const KvCache& target, Stream& stream) {
   if (!query.refresh && ++passes_ % setup_.shape.every != 0) return;
   const int64_t last = target.shape().layers - 1, rows = target.rows();
   if (rows <= setup_.shape.rows) return;

@@ -29,7 +29,7 @@ class Retrieval {
   Retrieval(Device& device, const RetrievalSetup& setup, Stream& stream);
 
   // Scores the committed rows of `target`, whose last layer is resident, if it is time to. Asynchronous.
-  void look_back(const TargetQuery& query, const KvCache& target, Stream& stream);
+  void observe_query(const TargetQuery& query, const KvCache& target, Stream& stream);
   // Whether rows were scored since the last choose().
   bool due() const { return due_; }
   struct Choice {

@@ -174,7 +174,7 @@ void TreeBuilder::select(const TreeRoot& root, const TreeRows& to, Stream& strea
               stream);
 }
 
-void TreeBuilder::bring(Stream& stream, Tree* tree) {
+void TreeBuilder::to_host(Stream& stream, Tree* tree) {
   const Result& result = work_->result;
   stream.copy(host_.data(), result.count, result.bytes, Link::kDeviceToHost);
   stream.synchronize();

@@ -4,7 +4,7 @@
 //
 // Call order of a round: begin(); for level 0, 1, … while level < levels(): forward rows(level) rows (level 0: the row
 // before the root; later the frontier's) and grow(level, …); then select() to the memory from which the target's pass
-// reads the tree or, for the host, to own_rows() and bring().
+// reads the tree or, for the host, to own_rows() and to_host().
 #pragma once
 
 #include <cstdint>
@@ -57,9 +57,9 @@ class TreeBuilder {
   bool stops_early() const { return round_.threshold >= 0; }
   bool stopped(Stream& stream);
   void select(const TreeRoot& root, const TreeRows& to, Stream& stream);
-  // The builder's own rows; bring() returns the selected tree on the host and waits for the stream.
+  // The builder's own rows; to_host() returns the selected tree on the host and waits for the stream.
   TreeRows own_rows() const;
-  void bring(Stream& stream, Tree* tree);
+  void to_host(Stream& stream, Tree* tree);
   // The enqueued work of a round depends on its shape and destination: a part of a Replay::Key, never 0. `to` is the
   // builder's own or the run's only other destination.
   int64_t key_of(const TreeRows& to) const;

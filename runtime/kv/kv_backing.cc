@@ -131,16 +131,16 @@ bool KvBacking::fetch(int64_t layer, const Chunk& chunk, uint64_t number, Stagin
   return true;
 }
 
-void KvBacking::bring(int64_t layer, const std::vector<Chunk>& chunks, std::byte* to, const std::vector<Extent>& later,
-                      Stream& stream) {
+void KvBacking::read_back(int64_t layer, const std::vector<Chunk>& chunks, std::byte* to,
+                          const std::vector<Extent>& later, Stream& stream) {
   if (chunks.empty()) return;
   const int64_t first = chunks.front().first_segment;
-  if (!bringing_) {
+  if (!reading_back_) {
     std::vector<Extent> extents;
     add_extents(layer, chunks, &extents);
-    bringing_ = !extents.empty();
+    reading_back_ = !extents.empty();
     extents.insert(extents.end(), later.begin(), later.end());
-    if (bringing_) {
+    if (reading_back_) {
       finish_writes();
       disk_->begin_reads(std::move(extents), SpillFile::Repeat::kNo);
     }
@@ -159,8 +159,8 @@ void KvBacking::bring(int64_t layer, const std::vector<Chunk>& chunks, std::byte
   }
 }
 
-void KvBacking::end_bringing(Stream& stream) {
-  if (!std::exchange(bringing_, false)) return;
+void KvBacking::end_read_back(Stream& stream) {
+  if (!std::exchange(reading_back_, false)) return;
   stream.synchronize();  // it reads the disk's slots
   disk_->stop_reads();
 }

@@ -72,12 +72,12 @@ class KvBacking {
   bool fetch(int64_t layer, const Chunk& chunk, uint64_t number, StagingRing& ring, Stream& in);
   // Copies the chunks of a layer, all of a run of its segments, to where they begin, in device memory. Called for layer
   // after layer; `later`: the chunks on disk of the layers that follow, which are read ahead and must be brought before
-  // end_bringing().
+  // end_read_back().
   // REQUIRES: nothing is being offloaded. Throws Error(kStorage).
-  void bring(int64_t layer, const std::vector<Chunk>& chunks, std::byte* to, const std::vector<Extent>& later,
-             Stream& stream);
+  void read_back(int64_t layer, const std::vector<Chunk>& chunks, std::byte* to, const std::vector<Extent>& later,
+                 Stream& stream);
   // Before anything is written to the disk, too: blocks until `stream` has what was brought.
-  void end_bringing(Stream& stream);
+  void end_read_back(Stream& stream);
   // Adds the extents of those chunks that are on disk.
   void add_extents(int64_t layer, const std::vector<Chunk>& chunks, std::vector<Extent>* extents) const;
 
@@ -101,7 +101,7 @@ class KvBacking {
   BackgroundPinnedBuffer host_memory_;
   std::unique_ptr<SpillFile> disk_;
   std::unique_ptr<RowRemainders> remainders_;
-  bool bringing_ = false;  // the disk reads for bring()
+  bool reading_back_ = false;  // the disk reads for read_back()
   std::unique_ptr<Event> built_, offloaded_;
   std::unique_ptr<Stream> out_;  // last: it drains before the memory is freed
 };

@@ -111,7 +111,8 @@ bool KvCache::stores_on_disk(const BuiltRows& rows) const {
   return backing_->on_disk(std::max(segment_of(rows.kept), resident_), segment_of(rows.end));
 }
 
-void KvCache::bring_layer(int64_t layer, const BuiltRows& rows, std::byte* stored, const Event& free, Stream& compute) {
+void KvCache::restore_layer(int64_t layer, const BuiltRows& rows, std::byte* stored, const Event& free,
+                            Stream& compute) {
   const int64_t end = segments_for(rows_), resident = resident_segments(layer), stay = std::min(end, resident);
   if (stay == end && segment_in_place(layer, 0) != nullptr) return;
   compute.wait(free);
@@ -124,7 +125,7 @@ void KvCache::bring_layer(int64_t layer, const BuiltRows& rows, std::byte* store
   for (int64_t next = layer + 1; next < host_layers_ && !stores_on_disk(rows); ++next) {
     backing_->add_extents(next, kept_chunks(next), &later);
   }
-  backing_->bring(layer, kept_chunks(layer), stored + segments_bytes(shape_, 0, resident), later, compute);
+  backing_->read_back(layer, kept_chunks(layer), stored + segments_bytes(shape_, 0, resident), later, compute);
   if (const int64_t open = open_[u(layer)]; open >= resident && open < end) {
     compute.copy(stored + segments_bytes(shape_, 0, open), active_memory_.data() + u(layer) * active_stride_,
                  segments_bytes(shape_, open, open + 1), Link::kWithinDevice, {"kept, open, layer", layer});
@@ -147,7 +148,7 @@ void KvCache::store_layer(int64_t layer, const BuiltRows& built_rows, const Buil
              {"resident, layer", layer});
   }
   const std::vector<Chunk> leaving = backed_chunks(std::max(first, resident), active);
-  if (layer < host_layers_ && stores_on_disk(built_rows)) backing_->end_bringing(compute);
+  if (layer < host_layers_ && stores_on_disk(built_rows)) backing_->end_read_back(compute);
   const auto chunk_data = [&](const Chunk& chunk) { return segments + segments_bytes(shape_, 0, chunk.first_segment); };
   for (const Chunk& chunk : leaving) {
     if (chunk.tier == Tier::kHost) backing_->offload_chunk(layer, chunk, chunk_data(chunk));
@@ -229,7 +230,7 @@ KvCache::StoredSegment KvCache::stored_segment(int64_t layer, int64_t index, int
 }
 
 void KvCache::finish_prefill(int64_t rows) {
-  backing_->end_bringing(backing_->out());
+  backing_->end_read_back(backing_->out());
   if (RowRemainders* const remainders = backing_->remainders()) remainders->finish_encoding(backing_->out());
   backing_->mark_offloaded();
   backing_->out().synchronize();

@@ -60,7 +60,7 @@ class KvCache {
   std::byte* segment_in_place(int64_t layer, int64_t index) const;
   // Enqueues on `compute` the copy of the other rows that were kept, of a layer that is not stored yet, to where
   // store_layer(layer, rows) will read it, once `free` is done. Layers in order. Throws Error(kStorage).
-  void bring_layer(int64_t layer, const BuiltRows& rows, std::byte* stored, const Event& free, Stream& compute);
+  void restore_layer(int64_t layer, const BuiltRows& rows, std::byte* stored, const Event& free, Stream& compute);
   // The address of segment `index` of a prompt of `rows` rows once its layer is stored; its rows are not written again.
   // Null: on disk, or in memory that the answer overwrites. On the CPU nothing counts as "on the device".
   struct StoredSegment {

@@ -251,7 +251,7 @@ const std::byte* PrefixRun::next_part() {
   return data;
 }
 
-bool PrefixRun::bring_draft(std::span<const PromptStates> states, Stream& compute) {
+bool PrefixRun::restore_draft(std::span<const PromptStates> states, Stream& compute) {
   for (size_t i = 0; i < match_.blocks.size(); ++i) {
     const auto segment = static_cast<int64_t>(i);
     if (!draft_needs(segment, setup_.draft.first_row)) continue;
@@ -275,7 +275,7 @@ bool PrefixRun::bring_draft(std::span<const PromptStates> states, Stream& comput
   return !damaged_;
 }
 
-bool PrefixRun::bring_layer(int64_t layer, std::byte* buffer, const Event& free, Stream& compute) {
+bool PrefixRun::restore_layer(int64_t layer, std::byte* buffer, const Event& free, Stream& compute) {
   if (rows() == 0) return true;
   in_->wait(free);
   for (size_t i = 0; i < match_.blocks.size(); ++i) {

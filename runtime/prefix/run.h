@@ -75,10 +75,10 @@ class PrefixRun {
   // ---- Session::prefill, in this order ----
   // Evicts now to make room for what will be saved: the run fits its budgets.
   void begin(Device& device);
-  // Reads the draft's rows into its buffers. False, as for bring_layer(): they are damaged.
-  bool bring_draft(std::span<const PromptStates> states, Stream& compute);
+  // Reads the draft's rows into its buffers. False, as for restore_layer(): they are damaged.
+  bool restore_draft(std::span<const PromptStates> states, Stream& compute);
   // Reads rows [0, rows()) of a layer into the buffer in which it is built, once `free` is done.
-  bool bring_layer(int64_t layer, std::byte* buffer, const Event& free, Stream& compute);
+  bool restore_layer(int64_t layer, std::byte* buffer, const Event& free, Stream& compute);
   void end_reads() noexcept;  // for error paths too: afterwards nothing reads the ring or writes a buffer
   // The layer's rows are in the cache once `stored` is done. Rows that do not stay in memory are saved from `built`,
   // the buffer in which they were built, before this returns.

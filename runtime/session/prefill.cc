@@ -129,7 +129,7 @@ bool Prefill::run(std::span<const int32_t> ids) {
   if (finished && options_.draft != nullptr) {
     const ScoringQueries last =
         scoring_queries(layout_, layout_.config().layer_count() - 1, work_.layer, last_group_, 1);
-    options_.draft->look_back({.q = last.q, .type = last.type, .refresh = true});
+    options_.draft->observe_query({.q = last.q, .type = last.type, .refresh = true});
   }
   return finished;
 }
@@ -191,9 +191,9 @@ bool Prefill::layers() {
   bool go_on = begin_prefix();
   for (int64_t layer = 0; layer < layer_count && go_on; ++layer) {
     const TraceSpan span(compute_, {"layer", layer});
-    go_on = prefix == nullptr || prefix->bring_layer(layer, work_.stored_layer, *left, compute_);
+    go_on = prefix == nullptr || prefix->restore_layer(layer, work_.stored_layer, *left, compute_);
     if (!go_on) break;
-    if (options_.kept_rows > 0) cache_.bring_layer(layer, built, work_.stored_layer, *left, compute_);
+    if (options_.kept_rows > 0) cache_.restore_layer(layer, built, work_.stored_layer, *left, compute_);
     restore_saved_rows();
     if (options_.draft != nullptr)
       options_.draft->prefill_layer({layer, work_.hidden, layout_.weights().dtype(), prompt - saved, saved});
@@ -241,7 +241,7 @@ bool Prefill::begin_prefix() {
   options_.prefix->begin(layout_.device());
   const std::vector<PromptStates> states =
       options_.draft != nullptr ? options_.draft->prompt_states() : std::vector<PromptStates>();
-  return options_.prefix->bring_draft(states, compute_);
+  return options_.prefix->restore_draft(states, compute_);
 }
 
 bool Prefill::draft(std::span<const int32_t> ids) {

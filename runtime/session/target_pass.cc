@@ -131,7 +131,7 @@ Ranked TargetPass::grow(const Tree& tree, int64_t first) {
   buffers_.download_samples(rows);
   finish_step();
   const auto deepest = std::max_element(tree.depths.begin() + first, tree.depths.end());
-  look_back(deepest - tree.depths.begin() - first);
+  show_query(deepest - tree.depths.begin() - first);
   // The sample is provisional: if there is no token, token 0 replaces it until the refresh.
   int32_t* const samples = buffers_.host_result().samples;
   for (int64_t i = 0; i < rows; ++i) samples[i] = std::max(samples[i], 0);
@@ -352,21 +352,21 @@ void TargetPass::commit(const Acceptance& acceptance) {
   }
   if (scope_.mode == StepMode::kPartial) {
     kv_.cache.append_pending(source, count, compute_);
-    return look_back(acceptance.nodes.back());
+    return show_query(acceptance.nodes.back());
   }
   const bool refresh = scope_.mode == StepMode::kRefresh;
   if (kv_.streamer != nullptr && kv_.cache.fills_disk(count)) kv_.streamer->stop();
   if (kv_.partial != nullptr) kv_.partial->before_commit(kv_.cache, refresh, compute_);
   kv_.cache.append(source, count, compute_);
   if (kv_.partial != nullptr) kv_.partial->after_commit(kv_.cache, refresh, compute_);
-  look_back(acceptance.nodes.back());
+  show_query(acceptance.nodes.back());
 }
 
 // Shows the draft a query of the last layer, which stays in the pass's buffer until the next pass.
-void TargetPass::look_back(int64_t row) {
+void TargetPass::show_query(int64_t row) {
   if (options_.draft == nullptr) return;
   const ScoringQueries query = scoring_queries(layout_, config_.layer_count() - 1, buffers_.step().layer, row + 1, 1);
-  options_.draft->look_back({.q = query.q, .type = query.type, .refresh = scope_.mode == StepMode::kRefresh});
+  options_.draft->observe_query({.q = query.q, .type = query.type, .refresh = scope_.mode == StepMode::kRefresh});
 }
 
 std::vector<float> TargetPass::logits(int64_t rows) const {

@@ -44,7 +44,7 @@ class TargetPass {
   bool scores() const { return options_.log_probs == LogProbs::kComputed && !grows_; }
   void score(int64_t first, int64_t rows);  // the samples of these rows, and the likeliest tokens
   void accept_proposed();
-  void look_back(int64_t row);
+  void show_query(int64_t row);
   void finish_step();  // waits for the results that were enqueued
   void read_result(int64_t nodes, Tree* tree, Acceptance* acceptance) const;
   bool accepted_on_device(const Acceptance& acceptance) const;

@@ -55,7 +55,7 @@ class PairDraft final : public Draft {
     head_->observe(tree, acceptance);
     look_up_->observe(tree, acceptance);
   }
-  void look_back(const TargetQuery& query) override { head_->look_back(query); }
+  void observe_query(const TargetQuery& query) override { head_->observe_query(query); }
   void rewind(int64_t position) override {
     looked_up_ = false;
     head_->rewind(position);

@@ -38,9 +38,9 @@ class Looker final : public Draft {
   void pass_layer(const LayerInput&) override {}
   void rewind(int64_t) override {}
   void observe(const Tree&, const Acceptance&) override {}
-  void look_back(const TargetQuery& target) override {
+  void observe_query(const TargetQuery& target) override {
     query = on_host<float>(target.q, kTargetHeads * kTargetDim);
-    retrieval->look_back(target, *cache, *compute_);
+    retrieval->observe_query(target, *cache, *compute_);
   }
 
   template <typename T>

@@ -28,7 +28,7 @@ class Reader final : public Draft {
   void pass_layer(const LayerInput&) override {}
   void rewind(int64_t) override {}
   void observe(const Tree&, const Acceptance&) override {}
-  void look_back(const TargetQuery& query) override {
+  void observe_query(const TargetQuery& query) override {
     EXPECT_EQ(query.type, DType::kF32);
     last_query.resize(kQuery);
     compute_->copy(last_query.data(), query.q, kQuery * sizeof(float), Link::kDeviceToHost);
