@@ -46,10 +46,10 @@ constexpr double kMmaSyncOfHopper = 0.64;  // 631
 constexpr double kAttentionOfMma = 0.55;   // 350 of 631
 constexpr double kQueriesOfMma = 0.45;     // 284
 // Prefill in 8 bits, as shares of the rate of mma.sync in int8, which is the sheet's but on Hopper. There they were
-// measured with prototypes; a Hopper card does not run other instructions beside mma.sync, so that the shares of the
-// other cards are assumed to be higher.
-constexpr double kMmaSyncOfHopperInt8 = 0.645;  // 1,276 of 1,979 T/s
-constexpr double kInt8ProductOfHopper = 0.78, kInt8AttentionOfHopper = 0.37;
+// measured (kernel_bench_h200_int8.jsonl); a Hopper card does not run other instructions beside mma.sync, so that the
+// shares of the other cards are assumed to be higher.
+constexpr double kMmaSyncOfHopperInt8 = 0.645;                                // 1,276 of 1,979 T/s
+constexpr double kInt8ProductOfHopper = 0.73, kInt8AttentionOfHopper = 0.27;  // 933 and 340 T/s
 constexpr double kInt8ProductOfMma = 0.75, kInt8AttentionOfMma = 0.65;
 
 std::string plain(std::string_view text) {
@@ -142,7 +142,7 @@ MachineRates GpuSpec::rates() const {
 
 std::string GpuSpec::assumed() const {
   if (warp_groups) return "";
-  const auto percent = [](double share) { return static_cast<int>(share * 100 + 0.5); };
+  const auto percent = [](double share) { return std::lround(share * 100); };
   return str("products reach ", percent(kInt8ProductOfMma), "% and attention ", percent(kInt8AttentionOfMma),
              "% of its ", int8_tops, " T operations/s in int8");
 }

@@ -333,3 +333,34 @@ def readme():
         ["SmolLM2-135M, 7,678 tokens, 2 CPU cores", f"prefill {number(resident['prefill_tokens_per_s'])} tokens/s, decode "
          f"{number(resident['decode_tokens_per_s'], 1)} (transformers: {number(other['prefill_tokens_per_s'])} and "
          f"{number(other['decode_tokens_per_s'], 1)})"]])
+
+
+def prefill_in_8_bits():
+    rows = []
+    for row in find("bench_h200_int8.json", prefill_type="int8"):
+        plain = find_one("bench_h200_int8.json", prefill_type="bf16", model=row["model"],
+                         prompt_tokens=row["prompt_tokens"])
+        rows.append([row["model"].split(" with")[0], number(row["prompt_tokens"]), seconds(plain["prefill_ms"]),
+                     seconds(row["prefill_ms"])])
+    return table("Q4_K_M, random weights | tokens | bf16 | int8", rows)
+
+
+def kernels_in_8_bits():
+    name = "kernel_bench_h200_int8.jsonl"
+    rows = [[row["bench"].replace("int8_product ", "product, "), f"{number(row['us'])} us",
+             f"{number(row['TFLOP/s'])} T/s", f"{number(row['TFLOP/s'] / 1276 * 100)}%"]
+            for row in load(name) if "TFLOP/s" in row and row["bench"].startswith(("int8_product", "int8_attention"))]
+    rows += [[row["bench"], f"{number(row['us'])} us", f"{number(row['GB/s'])} GB/s", ""]
+             for row in load(name) if row.get("bench", "").startswith(("int8_kv", "int8_weight", "int8_activation"))]
+    return table("2,048 rows, 61,440 keys, Llama-3.1-8B | time | rate | of `mma.sync` in int8", rows)
+
+
+def perplexity_in_8_bits():
+    rows = []
+    for name, weights in (("keep", "as in the file (Q4_1, head Q8_0)"), ("q4k", "the same, the rest in Q4_K"),
+                          ("f32", "f32, computed in f32")):
+        every = load(f"quality_h200_int8_{name}.json")["all_documents"]
+        plain = every["against"]["perplexity"]
+        rows.append([weights, number(plain, 3), f"{number(every['perplexity'], 3)} (+{(every['perplexity'] / plain - 1) * 100:.2f}%)",
+                     f"{every['kl']:.4f}", f"{every['top1']:.3f}"])
+    return table("weights | bf16 or f32 | int8 | KL, nats | same first token", rows)

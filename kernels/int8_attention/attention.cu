@@ -59,44 +59,47 @@ __global__ void __launch_bounds__(128) convert_queries(const __grid_constant__ I
 
 template <int kDim>
 struct Int8Tiles {
-  static constexpr int kWarps = kDim == 256 ? 6 : 12, kThreads = 32 * kWarps, kRows = 16 * kWarps;
-  static constexpr int kKeys = static_cast<int>(kKv8Tile), kSteps = kDim / 32, kStages = 2;
+  static constexpr int kWarps = kDim == 64 ? 12 : 8, kThreads = 32 * kWarps, kRows = 16 * kWarps;
+  static constexpr int kKeys = static_cast<int>(kKv8Tile), kSteps = kDim / 32, kStages = kDim == 256 ? 2 : 3;
   static constexpr int kBlockBytes = static_cast<int>(kv8_block_bytes(kDim));
-  static constexpr int kQueriesAt = kStages * kBlockBytes;  // a warp's fragments of q
-  static constexpr int kScalesAt = kQueriesAt + kWarps * kSteps * 512;
-  static constexpr int kSharedBytes = kScalesAt + kWarps * 16 * 8;  // the rows' scales, then their m
+  static constexpr int kHeld = kDim == 256 ? 4 : kSteps;  // steps of q in registers; the others are in shared memory
   // Channels of a block: the others are blocks of their own, which compute the scores again, because o of 256 channels
   // leaves too few registers.
   static constexpr int kOut = kDim == 256 ? 128 : kDim, kParts = kDim / kOut;
+  static constexpr int kQueriesAt = kStages * kBlockBytes;
+  static constexpr int kSharedBytes = kQueriesAt + kWarps * (kSteps - kHeld) * 512;
   static_assert(kSharedBytes <= 99 * 1024);  // the limit of sm_86 and sm_89
   static_assert(127 * 127 * kDim < 1 << 22 && 255 * 127 * kKeys < 1 << 22);
 
   const Int8AttentionParams& params;
+  const int head, first, end, begin;  // queries' positions are [first, end); the block's rows begin at `begin`
+  const int channel;                  // the block's first
   const uint32_t shared;
+  const unsigned char* blocks;  // of the KV head, from tile 0 on
 
+  uint32_t q[kHeld][4];
   float o[kOut / 8][4];
-  float l[2];  // of rows g and g + 8: of this thread's columns
+  float scale[2], m[2], l[2];  // of rows g and g + 8; l: of this thread's columns
 
   __device__ Int8Tiles(const Int8AttentionParams& of, const void* memory)
-      : params(of), shared(shared_address(memory)) {}
-
-  // Read again where it is needed, not kept in a register.
-  __device__ static int thread_now() {
-    int thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread;
+      : params(of),
+        head(blockIdx.x),
+        first(static_cast<int>(of.first_position)),
+        end(first + static_cast<int>(of.shape.queries)),
+        begin((first / kRows + static_cast<int>(gridDim.y - 1 - blockIdx.y)) * kRows),
+        channel(static_cast<int>(blockIdx.z) * kOut),
+        shared(shared_address(memory)) {
+    const int kv_head = head / static_cast<int>(of.shape.heads / of.shape.kv_heads);
+    blocks = reinterpret_cast<const unsigned char*>(of.kv.data) + int64_t{kv_head} * kBlockBytes;
   }
-  // Not members, which would take registers: queries' positions are [first, end); the block's rows begin at begin().
-  __device__ int head() const { return static_cast<int>(blockIdx.x); }
-  __device__ int first() const { return static_cast<int>(params.first_position); }
-  __device__ int end() const { return static_cast<int>(params.first_position + params.shape.queries); }
-  __device__ int begin() const { return (first() / kRows + static_cast<int>(gridDim.y - 1 - blockIdx.y)) * kRows; }
-  __device__ static int channel() { return kParts == 1 ? 0 : static_cast<int>(blockIdx.z) * kOut; }  // the first
-  __device__ int warp_begin() const { return begin() + thread_now() / 32 * 16; }
-  __device__ int position_of(int half) const { return warp_begin() + half * 8 + thread_now() % 32 / 4; }
+
+  __device__ int warp_begin() const { return begin + static_cast<int>(threadIdx.x) / 32 * 16; }
+  __device__ int position_of(int half) const {
+    return warp_begin() + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
+  }
   // Of rows without a query: a query's.
   __device__ int64_t row_of(int half) const {
-    return int64_t{max(first(), min(position_of(half), end() - 1)) - first()} * params.shape.heads + head();
+    return int64_t{max(first, min(position_of(half), end - 1)) - first} * params.shape.heads + head;
   }
 
   __device__ void start() {
@@ -104,27 +107,31 @@ struct Int8Tiles {
     const Kv8Workspace at = workspace_of(shape);
     const int t = threadIdx.x % 4, dim = static_cast<int>(shape.head_dim);
     const float of_softmax = __fmul_rn(shape.scale, kLog2E);
-    const float unrotate = __int_as_float((128 - __ffs(dim)) << 23);  // 1 / block, a power of two
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int64_t row = row_of(half);
       const auto* const from = reinterpret_cast<const uint32_t*>(params.workspace + row * kDim);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        store_word(query_at(step) + half * 4, static_cast<int>(from[step * 8 + t]));
-        store_word(query_at(step) + 8 + half * 4, static_cast<int>(from[step * 8 + 4 + t]));
+        const uint32_t low = from[step * 8 + t], high = from[step * 8 + 4 + t];
+        if (step < kHeld) {
+          q[step % kHeld][half] = low;
+          q[step % kHeld][2 + half] = high;
+        } else {
+          store_word(query_at(step) + half * 4, static_cast<int>(low));
+          store_word(query_at(step) + 8 + half * 4, static_cast<int>(high));
+        }
       }
       // Of q: its scale, and q.c, which the scores of the other tiles lack: m counts from it.
       const float2 of_q = reinterpret_cast<const float2*>(params.workspace + at.scales)[row];
-      const float scale = __fmul_rn(of_q.x, __fmul_rn(of_softmax, unrotate));
-      store_word(scale_at(half), __float_as_int(scale));
+      scale[half] = __fmul_rn(of_q.x, __fdiv_rn(of_softmax, static_cast<float>(dim & -dim)));
       const float2 ml = *own_ml(params, at, row);
-      store_word(m_at(half), __float_as_int(__fmaf_rn(-of_q.y, of_softmax, ml.x)));
+      m[half] = __fmaf_rn(-of_q.y, of_softmax, ml.x);
       l[half] = t == 0 ? ml.y : 0.0f;
       const float* const own = own_o(params, at, row);
 #pragma unroll
       for (int n = 0; n < kOut / 8; ++n) {
-        const int d = channel() + n * 8 + t * 2;
+        const int d = channel + n * 8 + t * 2;
         const float2 pair = d < dim ? *reinterpret_cast<const float2*>(own + d) : float2{0.0f, 0.0f};
         o[n][2 * half] = pair.x;
         o[n][2 * half + 1] = pair.y;
@@ -134,15 +141,18 @@ struct Int8Tiles {
 
   // Folds the tiles before the queries' own, in order.
   __device__ void walk() {
-    const int tiles = (min(begin() + kRows, end()) - 1) / kKeys;
+    const int tiles = (min(begin + kRows, end) - 1) / kKeys, own = min(warp_begin(), end - 1) / kKeys;
 #pragma unroll
     for (int i = 0; i < kStages - 1; ++i) fetch(i, i, tiles);
+    int stage = 0;
 #pragma unroll 1
     for (int tile = 0; tile < tiles; ++tile) {
       wait_copies<kStages - 2>();
       __syncthreads();  // this tile is loaded, and all threads have finished with the one before
-      fetch(tile + kStages - 1, (tile + kStages - 1) % kStages, tiles);
-      if (tile < min(begin() + thread_now() / 32 * 16, end() - 1) / kKeys) fold(shared + tile % kStages * kBlockBytes);
+      const int next = stage == 0 ? kStages - 1 : stage - 1;
+      fetch(tile + kStages - 1, next, tiles);
+      if (tile < own) fold(shared + stage * kBlockBytes);
+      stage = stage + 1 == kStages ? 0 : stage + 1;
     }
     wait_copies<0>();
     l[0] = quad_sum(l[0]);
@@ -152,30 +162,31 @@ struct Int8Tiles {
  private:
   // Only this lane reads what it stores there.
   __device__ uint32_t query_at(int step) const {
-    const uint32_t thread = static_cast<uint32_t>(thread_now()), warp = thread / 32, lane = thread % 32;
-    return shared + kQueriesAt + (warp * kSteps + static_cast<uint32_t>(step)) * 512 + lane * 16;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    return shared + kQueriesAt + (warp * (kSteps - kHeld) + static_cast<uint32_t>(step - kHeld)) * 512 + lane * 16;
   }
-  // The row's four lanes store the same there.
-  __device__ uint32_t scale_at(int half) const {
-    const uint32_t thread = static_cast<uint32_t>(thread_now());
-    return shared + kScalesAt + (thread / 32 * 16 + static_cast<uint32_t>(half) * 8 + thread % 32 / 4) * 4;
+  __device__ void query_of(int step, uint32_t (&a)[4]) const {
+    if (step >= kHeld) {
+      const uint4 words = load_words(query_at(step));
+      a[0] = words.x, a[1] = words.y, a[2] = words.z, a[3] = words.w;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[i] = q[step % kHeld][i];
+    }
   }
-  __device__ uint32_t m_at(int half) const { return scale_at(half) + kWarps * 16 * 4; }
   // One group of copies, also if it is empty.
   __device__ void fetch(int tile, int stage, int tiles) const {
     if (tile < tiles) {
-      const AttentionShape& shape = params.shape;
-      const int kv_head = head() / static_cast<int>(shape.heads / shape.kv_heads);
-      const std::byte* const from = params.kv.data + (int64_t{tile} * shape.kv_heads + kv_head) * kBlockBytes;
+      const unsigned char* const from = blocks + int64_t{tile} * params.shape.kv_heads * kBlockBytes;
       const uint32_t to = shared + stage * kBlockBytes;
 #pragma unroll
-      for (int i = thread_now() * 16; i < kBlockBytes; i += kThreads * 16) copy_async(to + i, from + i, 16);
+      for (int i = threadIdx.x * 16; i < kBlockBytes; i += kThreads * 16) copy_async(to + i, from + i, 16);
     }
     commit_copies();
   }
 
   __device__ void fold(uint32_t block) {
-    const int lane = thread_now() % 32, t = lane % 4;
+    const int lane = threadIdx.x % 32, t = lane % 4;
     float s[kKeys / 8][4];
     score(block + lane * 16, block + static_cast<uint32_t>(kv8_k_scales(kDim)) + t * 8, s);
     float top[2] = {-INFINITY, -INFINITY};
@@ -185,63 +196,60 @@ struct Int8Tiles {
       for (int i = 0; i < 4; ++i) top[i / 2] = fmaxf(top[i / 2], s[n][i]);
     }
     float factor[2];
-    const float scale[2] = {__int_as_float(load_word(scale_at(0))), __int_as_float(load_word(scale_at(1)))};
     bool far = false;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       top[half] = __fmul_rn(quad_max(top[half]), scale[half]);
-      far |= top[half] > __fadd_rn(__int_as_float(load_word(m_at(half))), kFarAbove);
+      far |= top[half] > __fadd_rn(m[half], kFarAbove);
     }
     if (__any_sync(~0u, far)) raise(top);
     uint32_t p[kKeys / 32][4];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      factor[half] = exp2_fast(__fsub_rn(top[half], __int_as_float(load_word(m_at(half)))));
-      const float sum = weigh(s, half, scale[half], top[half], p);
+      factor[half] = exp2_fast(__fsub_rn(top[half], m[half]));
+      const float sum = weigh(s, half, top[half], p);
       l[half] = __fmaf_rn(sum, factor[half], l[half]);
       factor[half] = __fmul_rn(factor[half], 1.0f / 255);
     }
-    const int again = thread_now() % 32;
-    add(block + static_cast<uint32_t>(kv8_v(kDim)) + channel() * 64 + again * 16,
-        block + static_cast<uint32_t>(kv8_v_scales(kDim)) + channel() * 4 + again % 4 * 8, p, factor);
+    add(block + static_cast<uint32_t>(kv8_v(kDim)) + channel * 64 + lane * 16,
+        block + static_cast<uint32_t>(kv8_v_scales(kDim)) + channel * 4 + t * 8, p, factor);
   }
 
   // Scores times the keys' scales; a row's own scale is still missing.
   __device__ void score(uint32_t keys, uint32_t scales, float (&s)[kKeys / 8][4]) const {
-    int sums[kKeys / 8][4];
 #pragma unroll
-    for (int i = 0; i < kKeys / 2; ++i) sums[i / 4][i % 4] = kMagicBits;
+    for (int n = 0; n < kKeys / 16; ++n) {
+      int sums[2][4];
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const uint4 words = load_words(query_at(step));
-      const uint32_t a[4] = {words.x, words.y, words.z, words.w};
+      for (int i = 0; i < 8; ++i) sums[i / 4][i % 4] = kMagicBits;
 #pragma unroll
-      for (int n = 0; n < kKeys / 16; ++n) {
+      for (int step = 0; step < kSteps; ++step) {
+        uint32_t a[4];
+        query_of(step, a);
         const uint4 b = load_words(keys + (n * kSteps + step) * 512);
-        multiply_int8(sums[2 * n], a, b.x, b.y);
-        multiply_int8(sums[2 * n + 1], a, b.z, b.w);
+        multiply_int8(sums[0], a, b.x, b.y);
+        multiply_int8(sums[1], a, b.z, b.w);
       }
-    }
 #pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n) {
-      const float2 k = load_floats(scales + n * 32);
-      s[n][0] = __fmul_rn(sum_of(sums[n][0]), k.x);
-      s[n][1] = __fmul_rn(sum_of(sums[n][1]), k.y);
-      s[n][2] = __fmul_rn(sum_of(sums[n][2]), k.x);
-      s[n][3] = __fmul_rn(sum_of(sums[n][3]), k.y);
+      for (int i = 0; i < 2; ++i) {
+        const float2 k = load_floats(scales + (2 * n + i) * 32);
+        s[2 * n + i][0] = __fmul_rn(sum_of(sums[i][0]), k.x);
+        s[2 * n + i][1] = __fmul_rn(sum_of(sums[i][1]), k.y);
+        s[2 * n + i][2] = __fmul_rn(sum_of(sums[i][2]), k.x);
+        s[2 * n + i][3] = __fmul_rn(sum_of(sums[i][3]), k.y);
+      }
     }
   }
 
   // A row's weights as bytes of operand A, and their sum before they are rounded.
-  __device__ static float weigh(const float (&s)[kKeys / 8][4], int half, float scale, float top,
-                                uint32_t (&p)[kKeys / 32][4]) {
+  __device__ float weigh(const float (&s)[kKeys / 8][4], int half, float top, uint32_t (&p)[kKeys / 32][4]) const {
     float sum = 0.0f;
 #pragma unroll
     for (int n = 0; n < kKeys / 8; n += 2) {
       uint32_t bytes[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float weight = exp2_fast(__fmaf_rn(s[n + i / 2][2 * half + i % 2], scale, -top));
+        const float weight = exp2_fast(__fmaf_rn(s[n + i / 2][2 * half + i % 2], scale[half], -top));
         sum = __fadd_rn(sum, weight);
         bytes[i] = __float_as_uint(__fmaf_rn(weight, 255.0f, kMagic));
       }
@@ -254,10 +262,9 @@ struct Int8Tiles {
   __device__ void raise(const float (&top)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float before = __int_as_float(load_word(m_at(half)));
-      const float to = top[half] > __fadd_rn(before, kFarAbove) ? top[half] : before;
-      const float keep = to == before ? 1.0f : exp2_fast(__fsub_rn(before, to));
-      store_word(m_at(half), __float_as_int(to));
+      const float to = top[half] > __fadd_rn(m[half], kFarAbove) ? top[half] : m[half];
+      const float keep = to == m[half] ? 1.0f : exp2_fast(__fsub_rn(m[half], to));
+      m[half] = to;
       l[half] = __fmul_rn(l[half], keep);
 #pragma unroll
       for (int n = 0; n < kOut / 8; ++n) {
@@ -317,16 +324,15 @@ __global__ void __launch_bounds__(Int8Tiles<kDim>::kThreads, 1)
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int position = tiles.position_of(half);
-    if (position < tiles.first() || position >= tiles.end()) continue;
+    if (position < tiles.first || position >= tiles.end) continue;
     const int64_t to = tiles.row_of(half) * shape.head_dim;
-    const float one_over_l = __fdividef(1.0f, tiles.l[half]);  // a division proper is a call, which takes registers
 #pragma unroll
     for (int n = 0; n < Int8Tiles<kDim>::kOut / 8; ++n) {
-      const int d = tiles.channel() + n * 8 + Int8Tiles<kDim>::thread_now() % 4 * 2;
+      const int d = tiles.channel + n * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
       if (d >= shape.head_dim) break;
       // + 0: a zero's sign must not depend on rows with weight 0.
-      store_pair(params.out, shape.type, to + d, __fadd_rn(__fmul_rn(tiles.o[n][2 * half], one_over_l), 0.0f),
-                 __fadd_rn(__fmul_rn(tiles.o[n][2 * half + 1], one_over_l), 0.0f));
+      store_pair(params.out, shape.type, to + d, __fadd_rn(__fdiv_rn(tiles.o[n][2 * half], tiles.l[half]), 0.0f),
+                 __fadd_rn(__fdiv_rn(tiles.o[n][2 * half + 1], tiles.l[half]), 0.0f));
     }
   }
 }

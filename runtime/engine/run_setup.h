@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/gpu_specs.h"
 #include "cache/minimum_budgets.h"
 #include "offload/device/device.h"
 #include "runtime/draft/draft_model.h"
@@ -34,8 +35,10 @@ struct RunContext {
   int64_t context_limit() const { return options.ctx_size > 0 ? options.ctx_size : config.max_positions; }
   // `wanted`: of a run instead of the engine's.
   bool prefills_in_int8(std::optional<PrefillType> wanted = std::nullopt) const {
-    return headrace::prefills_in_int8(wanted.value_or(options.prefill),
-                                      {.dtype = weights.dtype(), .quantised = weights.keeps_blocks()});
+    const std::optional<GpuSpec> card = gpu_named(device.name());
+    return headrace::prefills_in_int8(
+        wanted.value_or(options.prefill),
+        {.dtype = weights.dtype(), .quantised = weights.keeps_blocks(), .hopper = card && card->warp_groups});
   }
 };
 

@@ -263,6 +263,7 @@ std::vector<int32_t> Tokenizer::Impl::encode(MarkedText text, AddBos add_bos) co
       run.ids.push_back(piece.id);
     } else if (piece.begin == 0 && piece.end == text.text.size()) {  // the only one
       encode_fragment(std::move(text), is_first, &run);
+      break;
     } else {
       encode_fragment(text.substr(piece.begin, piece.end), is_first, &run);
     }

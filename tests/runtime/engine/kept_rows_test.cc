@@ -132,7 +132,7 @@ TEST_P(KeptRows, AreReadFromADiskOnce) {
     ++reads[offset];
     bytes += data.size();
   });
-  constexpr int64_t kKept = 1500;  // all rows are kept, so that a GPU too begins behind any of them
+  constexpr int64_t kKept = 1500;         // all rows are kept, so that a GPU too begins behind any of them
   for (const int64_t more : {490, 20}) {  // seals a segment on disk in each layer, or none
     Engine engine(opened);
     std::vector<int32_t> text = testing::made_up_ids(1600, 512);
