@@ -41,6 +41,7 @@ std::optional<RunPlan> plan_on(uint64_t vram_bytes, const PaperRun& of) {
   Shape shape = find_shape(of.shape);
   shape.config.max_positions = 65560;
   EngineOptions options;
+  options.prefill = PrefillType::kCompute;  // in 8 bits a lean prefill saves half as much
   options.want_tokenizer = false;
   const DryRunCard card{.name = "paper",
                         .backend = of.backend,
