@@ -17,8 +17,8 @@
 
 #if defined(__CUDACC__)
 #define HEADRACE_KV8_BOTH __host__ __device__
-#else
-#define HEADRACE_KV8_BOTH
+#else  // also for sources of an instruction set, which may not share a function with others (kernels/cpu/isa.h)
+#define HEADRACE_KV8_BOTH [[gnu::always_inline]]
 #endif
 
 namespace headrace::kernels {
@@ -32,11 +32,11 @@ HEADRACE_KV8_BOTH constexpr int64_t kv8_dim(int64_t head_dim, int64_t multiple) 
 namespace cpu {
 constexpr int64_t kKv8Multiple = 16;
 // Offsets in a block, for a padded dim.
-constexpr int64_t kv8_sums(int64_t dim) { return kKv8Tile * dim; }
-constexpr int64_t kv8_k_scales(int64_t dim) { return kv8_sums(dim) + kKv8Tile * 4; }
-constexpr int64_t kv8_v(int64_t dim) { return kv8_k_scales(dim) + kKv8Tile * 4; }
-constexpr int64_t kv8_v_scales(int64_t dim) { return kv8_v(dim) + kKv8Tile * dim; }
-constexpr int64_t kv8_block_bytes(int64_t dim) { return kv8_v_scales(dim) + dim * 4; }
+HEADRACE_KV8_BOTH constexpr int64_t kv8_sums(int64_t dim) { return kKv8Tile * dim; }
+HEADRACE_KV8_BOTH constexpr int64_t kv8_k_scales(int64_t dim) { return kv8_sums(dim) + kKv8Tile * 4; }
+HEADRACE_KV8_BOTH constexpr int64_t kv8_v(int64_t dim) { return kv8_k_scales(dim) + kKv8Tile * 4; }
+HEADRACE_KV8_BOTH constexpr int64_t kv8_v_scales(int64_t dim) { return kv8_v(dim) + kKv8Tile * dim; }
+HEADRACE_KV8_BOTH constexpr int64_t kv8_block_bytes(int64_t dim) { return kv8_v_scales(dim) + dim * 4; }
 }  // namespace cpu
 
 namespace cuda {
