@@ -1,8 +1,7 @@
 #include <algorithm>
 #include <cstring>
-#include <memory>
-#include <new>
 
+#include "kernels/cpu/thread_room.h"
 #include "kernels/elementwise/cpu_isa.h"
 #include "kernels/int8/bodies.h"
 #include "kernels/int8/cpu_isa.h"
@@ -13,24 +12,6 @@
 namespace headrace::kernels::cpu {
 
 namespace {
-
-constexpr std::align_val_t kRoomAlignment{64};
-struct AlignedDelete {
-  void operator()(std::byte* memory) const { ::operator delete[](memory, kRoomAlignment); }
-};
-
-// A thread's memory; kept. The planner counts it by int8_thread_bytes().
-std::byte* room_of_thread(uint64_t bytes) {
-  thread_local std::unique_ptr<std::byte[], AlignedDelete> memory;
-  thread_local uint64_t size = 0;
-  if (size < bytes) {
-    memory.reset();
-    size = 0;
-    memory.reset(new (kRoomAlignment) std::byte[bytes]);
-    size = bytes;
-  }
-  return memory.get();
-}
 
 // A row in f32 and a panel's bytes.
 uint64_t convert_room_bytes(int64_t padded) {

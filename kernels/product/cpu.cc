@@ -1,7 +1,6 @@
 #include <algorithm>
-#include <memory>
-#include <new>
 
+#include "kernels/cpu/thread_room.h"
 #include "kernels/product/bodies.h"
 #include "kernels/product/cpu_isa.h"
 #include "kernels/weights/cpu_isa.h"
@@ -20,30 +19,12 @@ constexpr int64_t kPartsPerThread = 4;  // so that a delayed thread does not del
 // Bytes of weights that are unpacked at a time for few rows, which read them once, from the first-level cache.
 constexpr int64_t kUnpackedBytesOfFewRows = 24 * 1024;
 
-constexpr std::align_val_t kRoomAlignment{64};
-struct AlignedDelete {
-  void operator()(std::byte* memory) const { ::operator delete[](memory, kRoomAlignment); }
-};
-
 // Columns per part. The division of the work never changes a bit.
 int64_t cols_per_part(const ProductParams& params, int64_t tile_cols, int threads) {
   const int64_t row_bytes = params.k * static_cast<int64_t>(dtype_bytes(params.type));
   const int64_t most = (params.rows > kManyRows ? kPartBytesOfManyRows : kPartBytesOfFewRows) / row_bytes;
   const int64_t fair = ceil_div(params.n, threads == 1 ? 1 : threads * kPartsPerThread);
   return ceil_div(std::max<int64_t>(std::min(fair, most), 1), tile_cols) * tile_cols;
-}
-
-// A thread's memory for unpacked weights; kept. The planner counts it by product_thread_bytes().
-std::byte* room_of_thread(int64_t bytes) {
-  thread_local std::unique_ptr<std::byte[], AlignedDelete> memory;
-  thread_local int64_t size = 0;
-  if (size < bytes) {
-    memory.reset();
-    size = 0;
-    memory.reset(new (kRoomAlignment) std::byte[static_cast<size_t>(bytes)]);
-    size = bytes;
-  }
-  return memory.get();
 }
 
 // Columns that are unpacked at a time.
@@ -79,8 +60,9 @@ class Product {
     } else if (params_.path == ProductPath::kDecode && params_.rows <= kernels_.max_block_rows) {
       const std::byte* const w =
           static_cast<const std::byte*>(weight.data) + weight_bytes(weight.type, begin, params_.k);
-      kernels_.blocks(part_of(w, first + begin, first + end), weight.type,
-                      reinterpret_cast<float*>(room_of_thread(block_room_bytes(params_.rows, params_.k))));
+      kernels_.blocks(
+          part_of(w, first + begin, first + end), weight.type,
+          reinterpret_cast<float*>(room_of_thread(static_cast<uint64_t>(block_room_bytes(params_.rows, params_.k)))));
     } else {
       unpack_and_multiply(weight, first, begin, end);
     }
@@ -116,7 +98,7 @@ class Product {
     const int64_t blocks = params_.k / info.block_elements, row_bytes = blocks * info.block_bytes;
     const int64_t unpacked = params_.k * static_cast<int64_t>(dtype_bytes(to));
     const int64_t step = cols_at_once(params_.rows, unpacked, kernels_.tile_cols);
-    std::byte* const room = room_of_thread(step * unpacked);
+    std::byte* const room = room_of_thread(static_cast<uint64_t>(step * unpacked));
     for (int64_t col = begin; col < end; col += step) {
       const int64_t stop = std::min(end, col + step);
       weights_.unpack(weight.type, static_cast<const std::byte*>(weight.data) + col * row_bytes, (stop - col) * blocks,

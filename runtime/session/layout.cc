@@ -189,7 +189,9 @@ void SessionLayout::plan_work(PlanInput* input) const {
   };
   const int64_t group = std::min(prompt.computed(), prefill_group());
   uint64_t prefill_products = products(group, ProductPath::kPrefill);
-  if (options_.prefill_int8) prefill_products += int8_threads_bytes(config_, device_.backend(), device_.threads());
+  if (options_.prefill_int8) {  // the CPU's threads have one room for both kinds of product
+    prefill_products = std::max(prefill_products, int8_threads_bytes(config_, device_.backend(), device_.threads()));
+  }
   if (scored()) prefill_products = std::max(prefill_products, products(kDrawnRows, ProductPath::kDecode));
   const uint64_t work = whole_pages(step.used_bytes()) + pointer_bytes() + partial_work_bytes();
   const uint64_t table_row = static_cast<uint64_t>(rope_tables(config_.rope) * config_.rope_dims()) * sizeof(float);
