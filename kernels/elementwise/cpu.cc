@@ -57,8 +57,8 @@ void embedding(const EmbeddingParams& params, ThreadPool& pool) {
 void rms_norm(const RmsNormParams& params, ThreadPool& pool) {
   const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
   for_rows(pool, params.rows, params.cols, [&](int64_t row) {
-    kernels.rms_norm(params.x_type, params.type, at(params.x, row * params.x_stride, params.x_type), params.weight,
-                     at(params.out, row * params.out_stride, params.type), params.cols, params.eps);
+    kernels.rms_norm({params.x_type, params.type, params.type}, at(params.x, row * params.x_stride, params.x_type),
+                     params.weight, at(params.out, row * params.out_stride, params.type), params.cols, params.eps);
   });
 }
 
@@ -74,7 +74,7 @@ void rope(const RopeParams& params, ThreadPool& pool) {
     alignas(64) std::byte room[kMaxNormedHeadDim * sizeof(float)];
     const auto normed = [&](const std::byte* head, const void* weight) {
       if (weight == nullptr) return head;
-      kernels.rms_norm(params.type, params.type, head, weight, room, dim, params.eps);
+      kernels.rms_norm({params.type, params.type, params.type}, head, weight, room, dim, params.eps);
       return static_cast<const std::byte*>(room);
     };
     for (int64_t head = 0; head < params.heads; ++head) {
@@ -110,7 +110,7 @@ void silu_mul(const SiluMulParams& params, ThreadPool& pool) {
   const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
   for_rows(pool, params.rows, params.cols * 4, [&](int64_t row) {  // an exponential costs as much as a few moves
     const std::byte* gate = at(params.gate_up, row * 2 * params.cols, params.type);
-    kernels.silu_mul(params.type, gate, at(static_cast<const void*>(gate), params.cols, params.type),
+    kernels.silu_mul(params.type, params.type, gate, at(static_cast<const void*>(gate), params.cols, params.type),
                      at(params.out, row * params.cols, params.type), params.cols);
   });
 }

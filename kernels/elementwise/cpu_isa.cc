@@ -14,11 +14,11 @@ namespace {
   for (int64_t begin = 0, count = 0; count = (total)-begin < kLanes ? (total)-begin : kLanes, begin < (total); \
        begin += kLanes)
 
-template <typename In, typename T>
+template <typename In, typename T, typename Out>
 void rms_norm_of(const void* x_bytes, const void* weight_bytes, void* out_bytes, int64_t cols, float eps) {
   const In* x = static_cast<const In*>(x_bytes);
   const T* weight = static_cast<const T*>(weight_bytes);
-  T* out = static_cast<T*>(out_bytes);
+  Out* out = static_cast<Out*>(out_bytes);
   vf squares = zero();
   HEADRACE_FOR_LANES(i, count, cols) {
     const vf v = load_some(x + i, count);
@@ -50,21 +50,24 @@ void convert_of(const void* in_bytes, void* out_bytes, int64_t total) {
   HEADRACE_FOR_LANES(i, count, total) store_some(out + i, load_some(in + i, count), count);
 }
 
-template <typename T>
+template <typename T, typename Out>
 void silu_mul_of(const void* gate_bytes, const void* up_bytes, void* out_bytes, int64_t cols) {
   const T* gate = static_cast<const T*>(gate_bytes);
   const T* up = static_cast<const T*>(up_bytes);
-  T* out = static_cast<T*>(out_bytes);
+  Out* out = static_cast<Out*>(out_bytes);
   HEADRACE_FOR_LANES(i, count, cols) {
     const vf g = load_some(gate + i, count);
     store_some(out + i, g / (exp(-g) + 1.0f) * load_some(up + i, count), count);
   }
 }
 
-void rms_norm(DType x_type, DType type, const void* x, const void* weight, void* out, int64_t cols, float eps) {
-  with_type(type, [&](auto t) {
+void rms_norm(const RowTypes& types, const void* x, const void* weight, void* out, int64_t cols, float eps) {
+  with_type(types.type, [&](auto t) {
     using T = decltype(t);
-    (x_type == DType::kF32 ? rms_norm_of<float, T> : rms_norm_of<T, T>)(x, weight, out, cols, eps);
+    const bool wide = types.out == DType::kF32;
+    const auto run = types.in == DType::kF32 ? (wide ? rms_norm_of<float, T, float> : rms_norm_of<float, T, T>)
+                                             : (wide ? rms_norm_of<T, T, float> : rms_norm_of<T, T, T>);
+    run(x, weight, out, cols, eps);
   });
 }
 
@@ -80,8 +83,11 @@ void convert(DType in_type, DType out_type, const void* in, void* out, int64_t c
   });
 }
 
-void silu_mul(DType type, const void* gate, const void* up, void* out, int64_t cols) {
-  with_type(type, [&](auto t) { silu_mul_of<decltype(t)>(gate, up, out, cols); });
+void silu_mul(DType type, DType out_type, const void* gate, const void* up, void* out, int64_t cols) {
+  with_type(type, [&](auto t) {
+    using T = decltype(t);
+    (out_type == DType::kF32 ? silu_mul_of<T, float> : silu_mul_of<T, T>)(gate, up, out, cols);
+  });
 }
 
 void exp_each(const float* in, float* out, int64_t total) {

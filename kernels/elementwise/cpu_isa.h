@@ -9,15 +9,20 @@
 
 namespace headrace::kernels {
 
+// Of a row: its elements, the weight and the result. in and out: type, or kF32.
+struct RowTypes {
+  DType in, type, out;
+};
+
 struct ElementwiseKernels {
-  // One group of cols elements; x may be out. x_type: type, or kF32.
-  void (*rms_norm)(DType x_type, DType type, const void* x, const void* weight, void* out, int64_t cols, float eps);
+  // One group of cols elements; x may be out if their types are the same.
+  void (*rms_norm)(const RowTypes& types, const void* x, const void* weight, void* out, int64_t cols, float eps);
   // One head: x and out have head_dim elements, in may be out; cos_sin [head_dim].
   void (*rotate)(DType in_type, DType out_type, const void* in, const float* cos_sin, void* out, int64_t head_dim);
   // Converts count elements to another type, rounded.
   void (*convert)(DType in_type, DType out_type, const void* in, void* out, int64_t count);
-  // silu(gate) * up over cols elements.
-  void (*silu_mul)(DType type, const void* gate, const void* up, void* out, int64_t cols);
+  // silu(gate) * up over cols elements. out_type: type, or kF32.
+  void (*silu_mul)(DType type, DType out_type, const void* gate, const void* up, void* out, int64_t cols);
   // e^x over count elements: the basis of silu and attention, for its test.
   void (*exp)(const float* in, float* out, int64_t count);
 };

@@ -1,50 +1,10 @@
 #include "kernels/cpu/shuffle.h"
-#include "kernels/cpu/with_type.h"
 #include "kernels/int8/cpu_dot.h"
 #include "kernels/int8/cpu_isa.h"
 
 namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
 namespace {
-
-#define HEADRACE_FOR_LANES(begin, count, total)                                                                \
-  for (int64_t begin = 0, count = 0; count = (total)-begin < kLanes ? (total)-begin : kLanes, begin < (total); \
-       begin += kLanes)
-
-// ---- Inputs ---------------------------------------------------------------------------------------------------------
-
-template <typename T>
-void normalise_of(const void* x_bytes, const void* weight_bytes, float eps, float* out, int64_t cols) {
-  const T* x = static_cast<const T*>(x_bytes);
-  const T* weight = static_cast<const T*>(weight_bytes);
-  vf squares = zero();
-  HEADRACE_FOR_LANES(i, count, cols) {
-    const vf v = load_some(x + i, count);
-    squares = fma(v, v, squares);
-  }
-  const float scale = 1.0f / __builtin_sqrtf(sum(squares) / static_cast<float>(cols) + eps);
-  HEADRACE_FOR_LANES(i, count, cols) {
-    store_some(out + i, load_some(x + i, count) * scale * load_some(weight + i, count), count);
-  }
-}
-
-void normalise(DType type, const void* x, const void* weight, float eps, float* out, int64_t cols) {
-  with_type(type, [&](auto t) { normalise_of<decltype(t)>(x, weight, eps, out, cols); });
-}
-
-template <typename T>
-void gate_of(const void* gate_bytes, const void* up_bytes, float* out, int64_t cols) {
-  const T* gate = static_cast<const T*>(gate_bytes);
-  const T* up = static_cast<const T*>(up_bytes);
-  HEADRACE_FOR_LANES(i, count, cols) {
-    const vf g = load_some(gate + i, count);
-    store_some(out + i, g / (exp(-g) + 1.0f) * load_some(up + i, count), count);
-  }
-}
-
-void gate(DType type, const void* gate_row, const void* up, float* out, int64_t cols) {
-  with_type(type, [&](auto t) { gate_of<decltype(t)>(gate_row, up, out, cols); });
-}
 
 // ---- Rotation and quantisation --------------------------------------------------------------------------------------
 
@@ -210,6 +170,6 @@ void make_panel(const int8_t* rows, int64_t padded, int8_t* panel) {
 
 }  // namespace
 
-const Int8ConvertKernels int8_convert_kernels = {normalise, gate, quantise, make_panel};
+const Int8ConvertKernels int8_convert_kernels = {quantise, make_panel};
 
 }  // namespace headrace::kernels::HEADRACE_ISA_NAMESPACE

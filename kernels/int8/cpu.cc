@@ -94,6 +94,7 @@ void int8_weight(const Int8WeightParams& params, ThreadPool& pool) {
 
 void int8_activation(const Int8ActivationParams& params, ThreadPool& pool) {
   constexpr int64_t kRunElements = 4096;
+  const ElementwiseKernels& elementwise = HEADRACE_PICK_ISA(elementwise_kernels);
   const int64_t run = std::max<int64_t>(1, kRunElements / params.cols);
   pool.parallel_for(ceil_div(params.rows, run), [&](int64_t index, int) {
     const RowConverter converter(params.cols);
@@ -102,12 +103,13 @@ void int8_activation(const Int8ActivationParams& params, ThreadPool& pool) {
       const std::byte* const x = at(params.x, row * params.cols, params.type);
       if (params.input == Int8Input::kGated) {
         const std::byte* const gate = at(params.x, 2 * row * params.cols, params.type);
-        converter.kernels().gate(params.type, gate, at(gate, params.cols, params.type), converter.values(),
-                                 params.cols);
+        elementwise.silu_mul(params.type, DType::kF32, gate, at(gate, params.cols, params.type), converter.values(),
+                             params.cols);
       } else if (params.input == Int8Input::kNormed) {
-        converter.kernels().normalise(params.type, x, params.norm, params.eps, converter.values(), params.cols);
+        elementwise.rms_norm({params.type, params.type, DType::kF32}, x, params.norm, converter.values(), params.cols,
+                             params.eps);
       } else {
-        HEADRACE_PICK_ISA(elementwise_kernels).convert(params.type, DType::kF32, x, converter.values(), params.cols);
+        elementwise.convert(params.type, DType::kF32, x, converter.values(), params.cols);
       }
       params.out.scales[row] = converter.quantise(params.out.values + row * converter.padded());
     }

@@ -10,9 +10,6 @@
 namespace headrace::kernels {
 
 struct Int8ConvertKernels {
-  // The inputs of a row in f32: x / rms * weight; silu(gate) * up.
-  void (*normalise)(DType type, const void* x, const void* weight, float eps, float* out, int64_t cols);
-  void (*gate)(DType type, const void* gate, const void* up, float* out, int64_t cols);
   // Rotates a row in place, writes its bytes and returns its scale. block: 1, 64 or 128. The values beyond the row's
   // columns, to `padded`, are zero.
   float (*quantise)(float* values, int64_t padded, int64_t block, int8_t* bytes);
