@@ -63,19 +63,6 @@ void fold(const float* o, float m, float l, int64_t dim, const State& into) {
   *into.m = top;
 }
 
-template <typename T>
-void write_out(const float* o, float l, int64_t dim, T* out) {
-  for (int64_t i = 0; i < dim; i += kLanes) {
-    const int64_t some = smaller(kLanes, dim - i);
-    // + 0: a zero's sign must not depend on rows with weight 0.
-    store_some(out + i, load_some(o + i, some) / splat(l) + 0.0f, some);
-  }
-}
-
-void write_out(DType type, const float* o, float l, int64_t dim, void* out, int64_t index) {
-  with_type(type, [&](auto t) { write_out(o, l, dim, static_cast<decltype(t)*>(out) + index); });
-}
-
 // ---- The ops --------------------------------------------------------------------------------------------------------
 
 void prefill(const PrefillAttentionParams& params, const AttentionBlock& block) {

@@ -9,7 +9,7 @@
 // multiplies its score, a value's scale its weight. int4 rows are widened; the query is rotated as they are, and what
 // they add to o is rotated back.
 //
-// For cpu_isa.cc; pure, and everything is in the set's own namespace.
+// For cpu_isa.cc here and in kernels/int8_attention; pure, and everything is in the set's own namespace.
 #pragma once
 
 #include "kernels/attention/cpu_isa.h"
@@ -316,6 +316,21 @@ void see_tile(const Rows& rows, int64_t position, Work& w) {
     seen.count = smaller(w.limit[row] - position, rows.count);
     if (seen.count > 0) show_tile(seen, position, row, row + 1, w);
   }
+}
+
+// ---- Results --------------------------------------------------------------------------------------------------------
+
+template <typename T>
+void write_out(const float* o, float l, int64_t dim, T* out) {
+  for (int64_t i = 0; i < dim; i += kLanes) {
+    const int64_t some = smaller(kLanes, dim - i);
+    // + 0: a zero's sign must not depend on rows with weight 0.
+    store_some(out + i, load_some(o + i, some) / splat(l) + 0.0f, some);
+  }
+}
+
+void write_out(DType type, const float* o, float l, int64_t dim, void* out, int64_t index) {
+  with_type(type, [&](auto t) { write_out(o, l, dim, static_cast<decltype(t)*>(out) + index); });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "kernels/cpu/shuffle.h"
 #include "kernels/int8/cpu_dot.h"
 #include "kernels/int8/cpu_isa.h"
+#include "kernels/int8/cpu_scale.h"
 
 namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
@@ -122,23 +123,19 @@ float quantise(float* values, int64_t padded, int64_t block, int8_t* bytes) {
                                 : top_of_row(values, padded);
   int32_t bits = 0;
   for (int i = 0; i < kLanes; ++i) bits = tops[i] > bits ? tops[i] : bits;
-  float top;
-  memcpy(&top, &bits, sizeof top);
-  constexpr float kTiny = 0x1p-120f;  // kTinyInt8Row
-  const bool finite = bits < 0x7f800000;
-  if (!finite || top < kTiny) {
+  const Int8Scale scale = int8_scale(bits);
+  if (scale.zeros) {
     memset(bytes, 0, static_cast<size_t>(padded));
-    return finite ? 0.0f : __builtin_nanf("");
+    return scale.scale;
   }
-  const float inverse = 127.0f / top;
-  const float kMagic = 0x1.8p23f;  // adding it rounds to an integer in the low bits
   for (int64_t i = 0; i < padded; i += 4 * kLanes) {
     vi q[4];
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) q[j] = reinterpret_cast<vi>(load(values + i + j * kLanes) * inverse + kMagic);
+    for (int j = 0; j < 4; ++j)
+      q[j] = reinterpret_cast<vi>(load(values + i + j * kLanes) * scale.inverse + kRoundToInteger);
     store_low_bytes(bytes + i, q);
   }
-  return top / 127.0f;
+  return scale.scale;
 }
 
 // ---- Panels ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 
 #include "kernels/attention/cpu_tile.h"
 #include "kernels/int8/cpu_dot.h"
+#include "kernels/int8/cpu_scale.h"
 #include "kernels/int8_attention/layout.h"
 
 namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
@@ -41,36 +42,13 @@ void rotate(float* values, int64_t dim, int64_t block) {
   }
 }
 
-constexpr float kTiny = 0x1p-120f;  // kTinyInt8Row
-
-struct Scale {
-  float scale, inverse;
-  bool finite;
-};
-// `top`: the bits of the largest magnitude, as an integer.
-HEADRACE_SIMD Scale scale_of(int32_t top) {
-  float largest_value;
-  memcpy(&largest_value, &top, sizeof top);
-  if (top >= 0x7f800000) return {__builtin_nanf(""), 0.0f, false};
-  if (largest_value < kTiny) return {0.0f, 0.0f, true};
-  return {largest_value / 127.0f, 127.0f / largest_value, true};
-}
-HEADRACE_SIMD int32_t magnitude(float value) {
-  int32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits & 0x7fffffff;
-}
-HEADRACE_SIMD int8_t rounded(float value, const Scale& scale) {
-  if (!scale.finite) return 0;
-  return int8_t(int32_t((value * scale.inverse + 0x1.8p23f) - 0x1.8p23f));
-}
-
-Scale quantise_row(const float* values, int64_t dim, int8_t* out) {
+// Returns its scale.
+float quantise_row(const float* values, int64_t dim, int8_t* out) {
   int32_t top = 0;
-  for (int64_t i = 0; i < dim; ++i) top = top < magnitude(values[i]) ? magnitude(values[i]) : top;
-  const Scale scale = scale_of(top);
-  for (int64_t i = 0; i < dim; ++i) out[i] = rounded(values[i], scale);
-  return scale;
+  for (int64_t i = 0; i < dim; ++i) top = top < magnitude_bits(values[i]) ? magnitude_bits(values[i]) : top;
+  const Int8Scale scale = int8_scale(top);
+  for (int64_t i = 0; i < dim; ++i) out[i] = int8_of(values[i], scale);
+  return scale.scale;
 }
 
 // ---- Conversion -----------------------------------------------------------------------------------------------------
@@ -105,7 +83,7 @@ void convert_keys(const Int8KvParams& params, const char* rows, int64_t kv_head,
     read_row(params.k_type, rows + r * bytes, dim, row);
     for (int64_t i = 0; i < dim; ++i) row[i] -= middle[i];
     rotate(row, dim, dim & -dim);
-    scales[r] = quantise_row(row, dim, quantised).scale;
+    scales[r] = quantise_row(row, dim, quantised);
     int32_t sum = 0;
     for (int64_t i = 0; i < dim; ++i) sum += quantised[i];
     sums[r] = sum;
@@ -123,16 +101,16 @@ void convert_values(const Int8KvParams& params, const char* rows, int64_t padded
     float* row = values + r * padded_dim;
     for (int64_t i = dim; i < padded_dim; ++i) row[i] = 0.0f;
     read_row(params.v_type, rows + r * bytes, dim, row);
-    for (int64_t i = 0; i < dim; ++i) top[i] = top[i] < magnitude(row[i]) ? magnitude(row[i]) : top[i];
+    for (int64_t i = 0; i < dim; ++i) top[i] = top[i] < magnitude_bits(row[i]) ? magnitude_bits(row[i]) : top[i];
   }
-  Scale scale[kMaxDim];
+  Int8Scale scale[kMaxDim];
   for (int64_t i = 0; i < padded_dim; ++i) {
-    scale[i] = scale_of(top[i]);
+    scale[i] = int8_scale(top[i]);
     scales[i] = scale[i].scale;
   }
   for (int64_t r = 0; r < kTile; ++r) {
     for (int64_t i = 0; i < padded_dim; ++i) {
-      out[(r / 4 * padded_dim + i) * 4 + r % 4] = rounded(values[r * padded_dim + i], scale[i]);
+      out[(r / 4 * padded_dim + i) * 4 + r % 4] = int8_of(values[r * padded_dim + i], scale[i]);
     }
   }
 }
@@ -260,7 +238,7 @@ void start_queries(const Int8AttentionParams& params, const AttentionBlock& bloc
     for (int64_t i = 0; i < dim; ++i) product += row[i] * middle[i];
     work.centre[r] = product * shape.scale;
     rotate(row, dim, rotation);
-    work.scale[r] = quantise_row(row, dim, quantised).scale * (shape.scale / float(rotation));
+    work.scale[r] = quantise_row(row, dim, quantised) * (shape.scale / float(rotation));
     prepare_query(quantised, work.padded_dim, work.q + r * work.padded_dim * kXBytes);
   }
 }
@@ -281,7 +259,7 @@ float weigh(const int32_t* sums, float scale, const float* k_scales, float* top,
   for (int64_t j = 0; j < kTile / kLanes; ++j) {
     const vf weight = exp(s[j] - *top);
     total = total + weight;
-    const vi whole = reinterpret_cast<vi>(weight * 255.0f + 0x1.8p23f) & 0xff;
+    const vi whole = reinterpret_cast<vi>(weight * 255.0f + kRoundToInteger) & 0xff;
     if constexpr (kXBytes == 1) {
 #if defined(__AVX512F__)
       const __m128i low = _mm512_cvtepi32_epi8((__m512i)whole);
@@ -372,14 +350,6 @@ void see_own_tile(const Int8AttentionParams& params, int64_t kv_head, int64_t be
   see_tile(rows, begin, w);
 }
 
-template <typename T>
-void write_out(const float* o, float l, int64_t dim, T* out) {
-  for (int64_t i = 0; i < dim; i += kLanes) {
-    const int64_t some = smaller(kLanes, dim - i);
-    store_some(out + i, load_some(o + i, some) / splat(l) + 0.0f, some);
-  }
-}
-
 void attention(const Int8AttentionParams& params, const AttentionBlock& block) {
   const AttentionShape& shape = params.shape;
   Work w;
@@ -403,10 +373,7 @@ void attention(const Int8AttentionParams& params, const AttentionBlock& block) {
   see_own_tile(params, block.kv_head, own * kTile, w.limit[w.rows - 1], w);
   for (int64_t row = 0; row < w.rows; ++row) {
     const int64_t query = block.first_query + row / block.heads, head = block.first_head + row % block.heads;
-    with_type(shape.type, [&](auto t) {
-      write_out(w.o + row * w.stride, w.l[row], w.dim,
-                static_cast<decltype(t)*>(params.out) + (query * shape.heads + head) * w.dim);
-    });
+    write_out(shape.type, w.o + row * w.stride, w.l[row], w.dim, params.out, (query * shape.heads + head) * w.dim);
   }
 }
 
