@@ -9,6 +9,7 @@
 #include "kernels/cuda/warp.cuh"
 #include "kernels/int8/layout.h"
 #include "kernels/int8/op.h"
+#include "kernels/int8/quantise.cuh"
 
 namespace headrace::kernels::cuda {
 
@@ -100,30 +101,6 @@ __device__ inline float larger(float a, float b) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(top) : "f"(a), "f"(b));
   return top;
 }
-
-// ---- Quantisation ---------------------------------------------------------------------------------------------------
-
-struct RowQuant {
-  float scale, inverse;
-  uint32_t mask;  // of a word of values
-
-  RowQuant() = default;
-  __device__ explicit RowQuant(float top) {
-    const bool finite = top < __int_as_float(0x7f800000), tiny = top < kTinyInt8Row;
-    scale = !finite ? __int_as_float(0x7fc00000) : tiny ? 0.0f : __fdiv_rn(top, 127.0f);
-    inverse = !finite || tiny ? 0.0f : __fdiv_rn(127.0f, top);
-    mask = finite ? ~0u : 0u;
-  }
-  // The low byte of a sum with 1.5 * 2^23 is the nearest integer.
-  __device__ uint32_t bits_of(float value) const {
-    return __float_as_uint(__fadd_rn(__fmul_rn(value, inverse), 12582912.0f));
-  }
-  __device__ uint32_t word_of(const float* four) const {
-    const uint32_t low = __byte_perm(bits_of(four[0]), bits_of(four[1]), 0x0040);
-    const uint32_t high = __byte_perm(bits_of(four[2]), bits_of(four[3]), 0x0040);
-    return __byte_perm(low, high, 0x5410) & mask;
-  }
-};
 
 // ---- The whole ------------------------------------------------------------------------------------------------------
 

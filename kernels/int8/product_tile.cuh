@@ -43,13 +43,6 @@ struct TileShape {
   static_assert(kSharedBytes * kMinBlocks <= 99 * 1024);  // sm_86 and sm_89 have no more
 };
 
-// c += a b, m16n8k32.
-__device__ inline void multiply(int (&c)[4], const uint4& a, uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
-}
-
 // ---- Copies ---------------------------------------------------------------------------------------------------------
 
 // A thread's copies: slab after slab of this block's tiles.
@@ -123,8 +116,9 @@ __device__ void multiply_all(TileSums<Shape>& sums, const Fragments<Shape>& from
   for (int j = 0; j < Shape::kWParts; ++j) {
 #pragma unroll
     for (int i = 0; i < Shape::kXParts; ++i) {
-      multiply(sums[i][2 * j], from.x[i], from.w[j].x, from.w[j].y);
-      multiply(sums[i][2 * j + 1], from.x[i], from.w[j].z, from.w[j].w);
+      const uint32_t x[4] = {from.x[i].x, from.x[i].y, from.x[i].z, from.x[i].w};
+      multiply(sums[i][2 * j], x, from.w[j].x, from.w[j].y);
+      multiply(sums[i][2 * j + 1], x, from.w[j].z, from.w[j].w);
     }
   }
 }

@@ -1,8 +1,8 @@
-// Attention over tiles of rows in 8 bits, by mma.sync m16n8k32. A warp has 16 queries of one head. The state begins as
-// that of the queries' own tile; then the earlier tiles are folded into it, each relative to a score m of the row that
-// was the largest of a tile: only where a tile's largest score is far above it, the state is brought to the new one.
-// Whether it is so is decided by the row alone, and for the other rows of the warp the factor is 1, so a row's bits do
-// not depend on its neighbours.
+// Attention over tiles of rows in 8 bits, by mma.sync m16n8k32. A warp has 16 queries of one head. Its state begins
+// with the queries' own tile (own_tile.cuh), and the earlier tiles are folded into it in order. A row's state is
+// relative to m, a score that was the largest of some tile. If a tile's largest score is far above m, it becomes m, and
+// the state is scaled down. A row decides this alone, and the warp's other rows are scaled by 1; so a row's bits do not
+// depend on its neighbours.
 #include "kernels/attention/launch.cuh"
 #include "kernels/int8_attention/bodies.h"
 #include "kernels/int8_attention/instances.cuh"
@@ -17,16 +17,6 @@ constexpr int kMagicBits = 0x4b400000;
 constexpr float kMagic = 12582912.0f;
 constexpr float kFarAbove = 60.0f;  // powers of 2
 
-__device__ inline void multiply_int8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-__device__ inline void multiply_uint8(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 __device__ inline float sum_of(int bits) { return __fsub_rn(__int_as_float(bits), kMagic); }
 
 // ---- Queries --------------------------------------------------------------------------------------------------------
@@ -48,11 +38,11 @@ __global__ void __launch_bounds__(128) convert_queries(const __grid_constant__ I
   for (int i = 0; i < WarpRow<kDim>::kEach; ++i) product = __fmaf_rn(q.v[i], centre.v[i], product);
   product = warp_sum(product);
   q.rotate(dim & -dim);
-  const Int8Scale scale = q.scale();
+  const RowQuant quant = q.quant();
   const Kv8Workspace at = workspace_of(shape);
   uint8_t* const out = reinterpret_cast<uint8_t*>(params.workspace) + row * kDim;
-  q.store(scale, [&](int d) { return out + d; });
-  if (lane == 0) reinterpret_cast<float2*>(params.workspace + at.scales)[row] = {scale.scale, product};
+  q.store(quant, [&](int d) { return out + d; });
+  if (lane == 0) reinterpret_cast<float2*>(params.workspace + at.scales)[row] = {quant.scale, product};
 }
 
 // ---- Tiles ----------------------------------------------------------------------------------------------------------
@@ -227,8 +217,8 @@ struct Int8Tiles {
         uint32_t a[4];
         query_of(step, a);
         const uint4 b = load_words(keys + (n * kSteps + step) * 512);
-        multiply_int8(sums[0], a, b.x, b.y);
-        multiply_int8(sums[1], a, b.z, b.w);
+        multiply(sums[0], a, b.x, b.y);
+        multiply(sums[1], a, b.z, b.w);
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -253,8 +243,7 @@ struct Int8Tiles {
         sum = __fadd_rn(sum, weight);
         bytes[i] = __float_as_uint(__fmaf_rn(weight, 255.0f, kMagic));
       }
-      p[n / 4][n % 4 / 2 * 2 + half] =
-          __byte_perm(__byte_perm(bytes[0], bytes[1], 0x0040), __byte_perm(bytes[2], bytes[3], 0x0040), 0x5410);
+      p[n / 4][n % 4 / 2 * 2 + half] = RowQuant::pack_low_bytes(bytes[0], bytes[1], bytes[2], bytes[3]);
     }
     return sum;
   }
@@ -283,8 +272,8 @@ struct Int8Tiles {
 #pragma unroll
       for (int step = 0; step < kKeys / 32; ++step) {
         const uint4 b = load_words(values + (n * 2 + step) * 512);
-        multiply_uint8(sums[0], p[step], b.x, b.y);
-        multiply_uint8(sums[1], p[step], b.z, b.w);
+        multiply_unsigned(sums[0], p[step], b.x, b.y);
+        multiply_unsigned(sums[1], p[step], b.z, b.w);
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {

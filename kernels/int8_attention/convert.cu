@@ -82,27 +82,24 @@ __global__ void __launch_bounds__(kThreads) convert_tile(const __grid_constant__
 #pragma unroll
       for (int j = 0; j < WarpRow<kDim>::kEach; ++j) keys[i].v[j] = __fsub_rn(keys[i].v[j], centre.v[j]);
       keys[i].rotate(dim & -dim);
-      const Int8Scale scale = keys[i].scale();
-      keys[i].store(scale, [&](int d) { return shared + key_place<kDim>(begin + i, d); });
-      if (thread % 32 == 0) reinterpret_cast<float*>(out + kv8_k_scales(kDim))[begin + i] = scale.scale;
+      const RowQuant quant = keys[i].quant();
+      keys[i].store(quant, [&](int d) { return shared + key_place<kDim>(begin + i, d); });
+      if (thread % 32 == 0) reinterpret_cast<float*>(out + kv8_k_scales(kDim))[begin + i] = quant.scale;
     }
   }
   __syncthreads();
 
   if (has_values) {
-    const Int8Scale scale = int8_scale(tops[channel]);
-    if (part == 0) reinterpret_cast<float*>(out + kv8_v_scales(kDim))[channel] = scale.scale;
+    const RowQuant quant(__int_as_float(tops[channel]));
+    if (part == 0) reinterpret_cast<float*>(out + kv8_v_scales(kDim))[channel] = quant.scale;
 #pragma unroll
     for (int half = 0; half < kRows / 32; ++half) {
 #pragma unroll
       for (int t = 0; t < 4; ++t) {
-        uint32_t words[2] = {};
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const float value = v[half * 32 + i / 2 * 8 + 2 * t + i % 2];
-          words[i / 4] |= uint32_t{int8_of(value, scale)} << i % 4 * 8;
-        }
-        *reinterpret_cast<uint2*>(values + value_place(part * (kRows / 32) + half, channel, t)) = {words[0], words[1]};
+        const float* const rows = v + half * 32 + 2 * t;
+        const float low[4] = {rows[0], rows[1], rows[8], rows[9]}, high[4] = {rows[16], rows[17], rows[24], rows[25]};
+        *reinterpret_cast<uint2*>(values + value_place(part * (kRows / 32) + half, channel, t)) = {quant.word_of(low),
+                                                                                                   quant.word_of(high)};
       }
     }
   }

@@ -6,6 +6,7 @@
 
 #include "kernels/attention/rows.cuh"
 #include "kernels/cuda/warp.cuh"
+#include "kernels/int8/quantise.cuh"
 #include "kernels/int8_attention/layout.h"
 
 namespace headrace::kernels::cuda {
@@ -27,20 +28,7 @@ __device__ inline int64_t row_index(const KvSegment& segment, int kv_head, int p
   return int64_t{kv_head} * segment.stride_rows + position - segment.position;
 }
 
-struct Int8Scale {
-  float scale, inverse;  // inverse 0: every value becomes 0
-};
-// `top`: the bits of the largest magnitude.
-__device__ inline Int8Scale int8_scale(int top) {
-  const float largest = __int_as_float(top);
-  if (top >= 0x7f800000) return {__int_as_float(0x7fffffff), 0.0f};
-  if (largest < 0x1p-120f) return {0.0f, 0.0f};  // kTinyInt8Row
-  return {__fdiv_rn(largest, 127.0f), __fdiv_rn(127.0f, largest)};
-}
 __device__ inline int magnitude_bits(float value) { return __float_as_int(value) & 0x7fffffff; }
-__device__ inline uint8_t int8_of(float value, const Int8Scale& scale) {
-  return scale.inverse == 0.0f ? uint8_t{0} : static_cast<uint8_t>(__float2int_rn(__fmul_rn(value, scale.inverse)));
-}
 
 template <int kDim>
 struct WarpRow {
@@ -80,27 +68,20 @@ struct WarpRow {
       }
     }
   }
-  __device__ Int8Scale scale() const {
-    int top = 0;
+  __device__ RowQuant quant() const {
+    int top = 0;  // as integers magnitudes have the same order, above them infinity and then NaN
 #pragma unroll
     for (int i = 0; i < kEach; ++i) top = max(top, magnitude_bits(v[i]));
-    return int8_scale(__reduce_max_sync(~0u, top));
-  }
-  // Elements [i, i + 4) as bytes; of kEach 2 two of them.
-  __device__ uint32_t bytes(int i, const Int8Scale& scale) const {
-    uint32_t word = 0;
-#pragma unroll
-    for (int j = 0; j < 4 && i + j < kEach; ++j) word |= uint32_t{int8_of(v[i + j], scale)} << 8 * j;
-    return word;
+    return RowQuant(__int_as_float(__reduce_max_sync(~0u, top)));
   }
   // Stores the lane's elements; `at`(d): the address of elements d to d + 3.
   template <typename At>
-  __device__ void store(const Int8Scale& scale, const At& at) const {
+  __device__ void store(const RowQuant& quant, const At& at) const {
     if constexpr (kEach == 2) {
-      *reinterpret_cast<uint16_t*>(at(first())) = static_cast<uint16_t>(bytes(0, scale));
+      *reinterpret_cast<uint16_t*>(at(first())) = static_cast<uint16_t>(quant.half_word_of(v));
     } else {
 #pragma unroll
-      for (int i = 0; i < kEach; i += 4) *reinterpret_cast<uint32_t*>(at(first() + i)) = bytes(i, scale);
+      for (int i = 0; i < kEach; i += 4) *reinterpret_cast<uint32_t*>(at(first() + i)) = quant.word_of(v + i);
     }
   }
 };
