@@ -71,12 +71,11 @@ class KvBacking {
   // until the next one has been read. False: the reads were stopped.
   bool fetch(int64_t layer, const Chunk& chunk, uint64_t number, StagingRing& ring, Stream& in);
   // Copies the chunks of a layer, all of a run of its segments, to where they begin, in device memory. Called for layer
-  // after layer; `later`: the chunks on disk of the layers that follow, which are read ahead and must be brought before
-  // end_read_back().
-  // REQUIRES: nothing is being offloaded. Throws Error(kStorage).
+  // after layer; `later`: the chunks on disk of the layers that follow, which are read ahead. All of them must be read
+  // back before end_read_back(). REQUIRES: nothing is being offloaded. Throws Error(kStorage).
   void read_back(int64_t layer, const std::vector<Chunk>& chunks, std::byte* to, const std::vector<Extent>& later,
                  Stream& stream);
-  // Before anything is written to the disk, too: blocks until `stream` has what was brought.
+  // Before anything is written to the disk, too: blocks until `stream` has copied what was read back.
   void end_read_back(Stream& stream);
   // Adds the extents of those chunks that are on disk.
   void add_extents(int64_t layer, const std::vector<Chunk>& chunks, std::vector<Extent>* extents) const;
