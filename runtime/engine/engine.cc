@@ -190,7 +190,7 @@ std::optional<GenerateResult> Engine::Impl::generate(const std::vector<int32_t>&
   result.timings.load_ms = load_ms;
   result.chat_template = chat_name;
   result.weight_types = weights->types();
-  result.prefill_type = prefill_type_name(context().prefills_in_int8(run.prefill), weights->dtype());
+  result.prefill_type = prefill_type_name(result.plan.prefill_int8, weights->dtype());
   result.plain_products = plain_products(*compute);
   result.damage = weights->damage().lines;
   const std::vector<std::string> drafts = draft_model ? draft_model->damage().lines : std::vector<std::string>();

@@ -145,7 +145,7 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
                .grow_rows = session.grow_rows,
                .weights_bytes = context.weights.bytes(),
                .weight_types = context.weights.types(),
-               .prefill_type = prefill_type_name(context.prefills_in_int8(), context.weights.dtype()),
+               .prefill_type = prefill_type_name(session.prefill_int8, context.weights.dtype()),
                .sizes = model_sizes(context.config, context.weights,
                                     row_shape(context.config, session.k_type, session.v_type, context.weights.dtype())),
                .memory = memory};

@@ -33,12 +33,6 @@ Int8PrefillWork Int8PrefillWork::carve(const Size& size, BumpAllocator& allocato
   return work;
 }
 
-uint64_t int8_row_bytes(const RowShape& shape) {
-  // K and V, a scale for each row of K, and one for each channel and tile of V
-  const uint64_t elements = static_cast<uint64_t>(shape.kv_heads * shape.head_dim);
-  return 2 * elements + static_cast<uint64_t>(shape.kv_heads) * sizeof(float) + elements * sizeof(float) / kPrefixTile;
-}
-
 int64_t int8_prefill_attention(const PrefillAttentionParams& group, const Int8PrefillWork& work, int64_t converted,
                                Stream& stream) {
   const AttentionShape& shape = group.shape;

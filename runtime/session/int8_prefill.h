@@ -26,9 +26,6 @@ struct Int8PrefillWork {
   static Int8PrefillWork carve(const Size& size, BumpAllocator& allocator);
 };
 
-// Device memory that each row of the prompt takes, about.
-uint64_t int8_row_bytes(const RowShape& shape);
-
 // prefill_attention() of a group of rows in 8 bits: converts the layer's rows from `converted` on, up to the last whole
 // tile of the group, and returns where they end. Queries below kInt8CentreRows attend as in prefill_attention().
 int64_t int8_prefill_attention(const PrefillAttentionParams& group, const Int8PrefillWork& work, int64_t converted,

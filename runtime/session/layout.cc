@@ -197,10 +197,10 @@ void SessionLayout::plan_work(PlanInput* input) const {
   const uint64_t table_row = static_cast<uint64_t>(rope_tables(config_.rope) * config_.rope_dims()) * sizeof(float);
   input->decode_work = {.bytes = work + whole_pages(later.used_bytes()) + products(pass_rows(), ProductPath::kDecode),
                         .per_context_row = table_row};
-  input->prefill_work = {.bytes = work + prefill_products + whole_pages(prefill),
-                         .per_context_row = table_row,
-                         .per_prompt_row = hidden_row_bytes() + (scored() ? 4 : 2) * sizeof(int32_t) +
-                                           (options_.prefill_int8 ? int8_row_bytes(shape_) : 0)};
+  input->prefill_work = {
+      .bytes = work + prefill_products + whole_pages(prefill),
+      .per_context_row = table_row,
+      .per_prompt_row = hidden_row_bytes() + (scored() ? 4 : 2) * sizeof(int32_t) + int8_row_bytes()};
 }
 
 // Work memory of a partial KV, in addition to its rows and summaries.
@@ -224,6 +224,11 @@ uint64_t SessionLayout::pinned_work_bytes() const {
   if (partial_on()) bytes += partial_pinned_bytes() + whole_pages(ranked_bytes());
   if (options_.prefix != nullptr) bytes += options_.prefix->pinned_bytes(device_.backend());
   return bytes;
+}
+
+uint64_t SessionLayout::int8_row_bytes() const {
+  if (!options_.prefill_int8) return 0;
+  return int8_kv_bytes(device_.backend(), kPrefixTile, shape_.kv_heads, shape_.head_dim) / kPrefixTile;
 }
 
 // States of kDrawnRows rows, and the logits of both runs: the first run counts them, too, so that the second fits.
