@@ -307,9 +307,7 @@ PrefillWork SessionLayout::carve_prefill(const PromptShape& shape, BumpAllocator
                                 .prompt = prompt},
                                allocator);
   }
-  work.segment_count = segments_for(prompt);
-  work.segments = allocator.take<KvSegment>(segment_tables() * work.segment_count);
-  work.layer_buffer = work.stored_layer = nullptr;  // allocated separately, as the planner counts them
+  work.segments = allocator.take<KvSegment>(segment_tables() * segments_for(prompt));
   if (scored()) {
     work.next = allocator.take<int32_t>(prompt);
     work.log_probs = allocator.take<float>(prompt);

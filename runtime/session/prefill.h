@@ -15,22 +15,14 @@
 // One object per prompt; run() allocates and frees its memory. Thread: the session's.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <span>
 
-#include "runtime/base/progress.h"
-#include "runtime/kv/kv_cache.h"
-#include "runtime/kv/partial_rows.h"
 #include "runtime/session/buffers.h"
+#include "runtime/session/group_progress.h"
+#include "runtime/session/layer_rows.h"
 
 namespace headrace {
-
-// Observers of long work; each may be null.
-struct Watcher {
-  Progress* progress = nullptr;
-  const std::atomic<bool>* interrupt = nullptr;  // set: stop after the work that is enqueued
-};
 
 class Prefill {
  public:
@@ -49,26 +41,20 @@ class Prefill {
     const LayerWeights& weights;
     int64_t first, rows;
   };
-  void upload_prompt(std::span<const int32_t> ids, const PinnedBuffer& staging);
+  void upload_prompt(std::span<const int32_t> ids, const PrefillStaging& host);
   void embed_prompt();
-  bool layers();
-  void fill_partial(int64_t layer);
+  bool layers(LayerRows& rows);
+  int64_t group_rows(int64_t first) const;  // of the group that begins there
+  LayerWeights layer_weights(int64_t layer);
+  void compute_group(const Group& group, LayerRows& built);
+  void attend(const Pass& pass, const Group& group, const LayerRows& rows);
+  void fill_partial(int64_t layer, const LayerRows& rows);
   bool begin_prefix();
   bool draft(std::span<const int32_t> ids);
-  bool score(const PinnedBuffer& staging);
-  class Comparison;
-  LayerWeights layer_weights(int64_t layer);
-  void group_rows(const Group& group, const Event& layer_left);
-  int64_t first_segment(int64_t layer) const;                    // of the layer's, in the tables of segments
-  std::byte* exact_segment(int64_t layer, int64_t index) const;  // where a layer's exact rows are built
-  std::byte* stored_segment(int64_t index) const;
-  void build_rows(const Pass& pass, const Group& group);
-  void attend(const Pass& pass, const Group& group);
-  void restore_saved_rows();
+  void keep_last_state();
 
   const SessionLayout& layout_;
   const SessionOptions& options_;
-  const RowShape exact_;  // of the rows that are computed
   Stream& compute_;
   const SessionBuffers& buffers_;
   KvCache& cache_;

@@ -67,13 +67,9 @@ struct PrefillWork {
   LayerWork layer;           // for one group of rows
   std::byte* matrices;       // quantised matrices, dequantised: SessionLayout::matrices_bytes(); null: 0
   Int8PrefillWork int8;      // of a prefill in 8 bits
-  std::byte* layer_buffer;   // K and V of the layer that is being built, in segments of exact rows
-  std::byte* stored_layer;   // the same in the cache's types; if none is low-bit: layer_buffer
-  // For the kernels: [segments] of layer_buffer; if rows were kept, [layers, segments], since those of a layer may be
-  // read in place.
+  // [segments] of the layer that is built; if rows were kept, [layers, segments], since those of a layer may be read in
+  // place.
   KvSegment* segments;
-  int64_t segment_count;
-  std::span<const KvSegment> host_segments;  // the same, for the host
   // Null unless the prompt is scored.
   int32_t* next;     // [prompt]
   float* log_probs;  // [prompt]
