@@ -361,6 +361,25 @@ def perplexity_in_8_bits():
                           ("f32", "f32, computed in f32")):
         every = load(f"quality_h200_int8_{name}.json")["all_documents"]
         plain = every["against"]["perplexity"]
-        rows.append([weights, number(plain, 3), f"{number(every['perplexity'], 3)} (+{(every['perplexity'] / plain - 1) * 100:.2f}%)",
-                     f"{every['kl']:.4f}", f"{every['top1']:.3f}"])
+        more = (every["perplexity"] / plain - 1) * 100
+        rows.append([weights, number(plain, 3), f"{number(every['perplexity'], 3)} (+{more:.2f}%)", f"{every['kl']:.4f}",
+                     f"{every['top1']:.3f}"])
     return table("weights | bf16 or f32 | int8 | KL, nats | same first token", rows)
+
+
+def needles_in_8_bits():
+    found = {}
+    for run in load("needles_h200_int8.json")["runs"]:
+        hits = sum(needle["found"] for needle in run["needles"])
+        found[run["prompt_tokens"], run["prefill_type"]] = f"{hits} of {len(run['needles'])}"
+    lengths = sorted({tokens for tokens, _ in found})
+    return table("tokens | found, bf16 | found, int8", [
+        [number(tokens), found[tokens, "bf16"], found[tokens, "int8"]] for tokens in lengths])
+
+
+def summaries_in_8_bits():
+    def scores(rouge):
+        return " / ".join(f"{rouge[kind]:.2f}" for kind in ("rouge_1", "rouge_2", "rouge_l")) if rouge else ""
+    return table("run | against the base's summary | against the human's", [
+        [{"base": "bf16 (the base)"}.get(row["run"], row["run"]), scores(row.get("against_base")),
+         scores(row["against_the_human"])] for row in load("summaries_h200_int8.json")["rows"]])
