@@ -75,9 +75,9 @@ void run(Args args) {
   const LayerSpec& layer = config.layers.front();
   bench.shape = {.layers = config.layer_count(),
                  .hidden = config.hidden,
-                 .heads = layer.attention.heads,
-                 .kv_heads = layer.attention.kv_heads,
-                 .head_dim = layer.attention.head_dim,
+                 .heads = layer.attention().heads,
+                 .kv_heads = layer.attention().kv_heads,
+                 .head_dim = layer.attention().head_dim,
                  .ffn = layer.ffn.width,
                  .vocab = config.vocab};
   bench.context = args.context;

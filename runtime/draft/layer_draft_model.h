@@ -41,9 +41,9 @@ class LayerDraftModel : public DraftModel {
             .window = seen.rows,
             .retrieval = {.shape = seen.retrieval,
                           .context_rows = run.context_tokens,
-                          .heads = target.layers.back().attention.heads,
-                          .kv_heads = target.layers.back().attention.kv_heads,
-                          .head_dim = target.layers.back().attention.head_dim}};
+                          .heads = target.layers.back().attention().heads,
+                          .kv_heads = target.layers.back().attention().kv_heads,
+                          .head_dim = target.layers.back().attention().head_dim}};
   }
 
   Device& device_;

@@ -8,7 +8,10 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
+
+#include "cache/base.h"
 
 namespace headrace {
 
@@ -48,16 +51,41 @@ struct AttentionSpec {
   int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
 };
 
+// A layer with a recurrent state in place of rows: Gated DeltaNet (arXiv 2412.06464), as in Qwen3.5. Value head j reads
+// key head j / (v_heads / k_heads). Each value head has a state of k_dim x v_dim, and a causal convolution over `conv`
+// tokens runs over the channels of q, k and v.
+struct DeltaNetSpec {
+  int64_t k_heads = 0, v_heads = 0, k_dim = 0, v_dim = 0, conv = 0;
+
+  bool operator==(const DeltaNetSpec&) const = default;
+  int64_t k_width() const { return k_heads * k_dim; }  // of q, too
+  int64_t v_width() const { return v_heads * v_dim; }
+  int64_t channels() const { return 2 * k_width() + v_width(); }
+};
+
 // A layer's feed-forward part: down(silu(gate x) * up x).
 struct FfnSpec {
   int64_t width = 0;
   bool operator==(const FfnSpec&) const = default;
 };
 
+template <typename Kind, typename Mixer>
+auto& kind_of(Mixer& mixer) {
+  auto* const kind = std::get_if<Kind>(&mixer);
+  CHECK(kind != nullptr, "a layer of kind ", mixer.index());
+  return *kind;
+}
+
 struct LayerSpec {
-  AttentionSpec attention;
+  std::variant<AttentionSpec, DeltaNetSpec> mixer;
   FfnSpec ffn;
+
   bool operator==(const LayerSpec&) const = default;
+  bool has_attention() const { return std::holds_alternative<AttentionSpec>(mixer); }
+  // REQUIRES: the mixer is of that kind.
+  const AttentionSpec& attention() const { return kind_of<AttentionSpec>(mixer); }
+  AttentionSpec& attention() { return kind_of<AttentionSpec>(mixer); }
+  const DeltaNetSpec& delta_net() const { return kind_of<DeltaNetSpec>(mixer); }
 };
 
 inline std::vector<LayerSpec> same_layers(int64_t count, const LayerSpec& layer) {
@@ -77,17 +105,17 @@ struct ModelConfig {
 
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
   const LayerSpec& layer(int64_t index) const { return layers[static_cast<size_t>(index)]; }
-  int64_t rope_dims() const { return layers.front().attention.head_dim; }  // of a row of the RoPE tables
-  int64_t kv_values() const {                                              // of K and V of a token, in all layers
+  int64_t rope_dims() const { return layers.front().attention().head_dim; }  // of a row of the RoPE tables
+  int64_t kv_values() const {                                                // of K and V of a token, in all layers
     int64_t sum = 0;
-    for (const LayerSpec& layer : layers) sum += 2 * layer.attention.kv_width();
+    for (const LayerSpec& layer : layers) sum += layer.has_attention() ? 2 * layer.attention().kv_width() : 0;
     return sum;
   }
   int64_t most_heads() const {
-    return largest([](const LayerSpec& layer) { return layer.attention.heads; });
+    return largest([](const LayerSpec& layer) { return layer.has_attention() ? layer.attention().heads : 0; });
   }
   int64_t widest_q() const {
-    return largest([](const LayerSpec& layer) { return layer.attention.q_width(); });
+    return largest([](const LayerSpec& layer) { return layer.has_attention() ? layer.attention().q_width() : 0; });
   }
   // The largest of `size(layer)` over all layers: for buffers that the layers use in turn.
   template <typename Size>

@@ -47,7 +47,7 @@ void check_attention(const AttentionSpec& a, const RopeConfig& rope, const std::
 
 void check_config(const ModelConfig& config, const std::string& source) {
   const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, source, what); };
-  for (const LayerSpec& layer : config.layers) check_attention(layer.attention, config.rope, source);
+  for (const LayerSpec& layer : config.layers) check_attention(layer.attention(), config.rope, source);
   for (const int32_t id : config.end_ids)
     if (id < 0 || id >= config.vocab)
       refuse(str("the end token id ", id, " is not in the vocabulary of ", config.vocab));
@@ -55,8 +55,8 @@ void check_config(const ModelConfig& config, const std::string& source) {
 
 std::string layers_text(const ModelConfig& config) {
   const LayerSpec& layer = config.layers.front();
-  return str(config.layer_count(), " layers of ", config.hidden, ", ", layer.attention.heads, " heads and ",
-             layer.attention.kv_heads, " KV heads of ", layer.attention.head_dim, ", FFN ", layer.ffn.width);
+  return str(config.layer_count(), " layers of ", config.hidden, ", ", layer.attention().heads, " heads and ",
+             layer.attention().kv_heads, " KV heads of ", layer.attention().head_dim, ", FFN ", layer.ffn.width);
 }
 
 }  // namespace headrace

@@ -117,7 +117,7 @@ LayerSpec parse_layer(const JsonFields& fields, const ModelConfig& config) {
   a.qkv_bias = qwen2 || bias;
   a.output_bias = seed ? fields.boolean_or("attention_out_bias", false) : !qwen2 && bias;
   a.qk_norm = config.family == "qwen3";
-  return {.attention = a, .ffn = {fields.integer("intermediate_size", 1, kMaxFfn)}};
+  return {.mixer = a, .ffn = {fields.integer("intermediate_size", 1, kMaxFfn)}};
 }
 
 void refuse_unsupported(const JsonFields& fields) {

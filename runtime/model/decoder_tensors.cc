@@ -7,7 +7,7 @@ namespace {
 
 void append_layer(const ModelConfig& config, int64_t layer, std::vector<DecoderTensor>* out) {
   const std::string prefix = str("model.layers.", layer, ".");
-  const AttentionSpec& attention = config.layer(layer).attention;
+  const AttentionSpec& attention = config.layer(layer).attention();
   const int64_t q = attention.q_width(), kv = attention.kv_width(), ffn = config.layer(layer).ffn.width;
   const auto add = [&](const char* name, std::vector<int64_t> shape) {
     out->push_back({prefix + name, std::move(shape)});

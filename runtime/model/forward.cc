@@ -23,7 +23,7 @@ InputNorm norm_of(const Pass& pass, const void* weight) {
 
 RopeParams rope_params(const Pass& pass, const LayerWeights& w, int64_t first, int64_t rows, const KvRows& to) {
   const ModelConfig& c = *pass.config;
-  const AttentionSpec& a = w.spec.attention;
+  const AttentionSpec& a = w.spec.attention();
   const int64_t start = first * a.qkv_width();
   return {.q = at(pass, pass.work.qkv, start),
           .k = at(pass, pass.work.qkv, start + a.q_width()),
@@ -88,7 +88,7 @@ Product qkv_of(const Pass& pass, const LayerWeights& w, const void* hidden) {
           w.qkv_bias,
           nullptr,
           pass.work.qkv,
-          w.spec.attention.qkv_width(),
+          w.spec.attention().qkv_width(),
           pass.config->hidden,
           norm_of(pass, w.input_norm)};
 }
@@ -99,7 +99,7 @@ struct Widths {
 };
 Widths work_widths(const ModelConfig& c) {
   const int64_t ffn = c.largest([](const LayerSpec& layer) { return layer.ffn.width; });
-  return {{c.hidden, c.largest([](const LayerSpec& layer) { return layer.attention.qkv_width(); }), c.widest_q(),
+  return {{c.hidden, c.largest([](const LayerSpec& layer) { return layer.attention().qkv_width(); }), c.widest_q(),
            2 * ffn, ffn}};
 }
 uint64_t buffer_bytes(int64_t rows, int64_t width, DType dtype) {
@@ -129,8 +129,8 @@ uint64_t product_kind_bytes(const ModelConfig& c, DType dtype, const ProductPlac
   };
   const DType hidden_type = path == ProductPath::kDecode ? DType::kF32 : dtype;
   for (const LayerSpec& layer : c.layers) {
-    add(layer.attention.qkv_width(), c.hidden, dtype);
-    add(c.hidden, layer.attention.q_width(), hidden_type);
+    add(layer.attention().qkv_width(), c.hidden, dtype);
+    add(c.hidden, layer.attention().q_width(), hidden_type);
     add(2 * layer.ffn.width, c.hidden, dtype);
     add(c.hidden, layer.ffn.width, hidden_type);
   }
@@ -219,7 +219,7 @@ void rotate_rows(const Pass& pass, const LayerWeights& w, int64_t first, int64_t
 void layer_output(const Pass& pass, const LayerWeights& w, void* hidden) {
   const TraceSpan span(*pass.stream, "output, mlp");
   const int64_t width = pass.config->hidden, ffn = w.spec.ffn.width;
-  multiply(pass, {pass.work.attention, w.output, w.output_bias, hidden, hidden, width, w.spec.attention.q_width()});
+  multiply(pass, {pass.work.attention, w.output, w.output_bias, hidden, hidden, width, w.spec.attention().q_width()});
   gated_product(ready_product(pass, {hidden, w.gate_up, nullptr, nullptr, pass.work.gate_up, 2 * ffn, width,
                                      norm_of(pass, w.ffn_norm)}),
                 pass.work.activated, *pass.stream);
@@ -259,7 +259,7 @@ AttentionState carve_states(int64_t rows, int64_t heads, int64_t width, BumpAllo
 }
 
 RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type, DType exact) {
-  const AttentionSpec& a = config.layers.front().attention;
+  const AttentionSpec& a = config.layers.front().attention();
   return {.layers = config.layer_count(),
           .kv_heads = a.kv_heads,
           .head_dim = a.head_dim,

@@ -14,7 +14,7 @@ namespace {
 
 void place_layer(const Checkpoint& checkpoint, int64_t index, LayerWeights* w, WeightPlaces* places) {
   const ModelConfig& c = checkpoint.config();
-  const AttentionSpec& a = c.layer(index).attention;
+  const AttentionSpec& a = c.layer(index).attention();
   const int64_t q = a.q_width(), kv = a.kv_width(), ffn = c.layer(index).ffn.width;
   w->spec = c.layer(index);
   const auto tensor = [&](const char* name, std::vector<int64_t> shape) {

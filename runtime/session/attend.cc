@@ -185,7 +185,7 @@ void PassAttention::tail(const Pass& pass, int64_t layer, const int32_t* first) 
 
 ScoringQueries scoring_queries(const SessionLayout& layout, int64_t layer, const LayerWork& work, int64_t rows,
                                int64_t count) {
-  const AttentionSpec& attention = layout.config().layer(layer).attention;
+  const AttentionSpec& attention = layout.config().layer(layer).attention();
   const DType type = layout.weights().dtype();
   const int64_t stride = attention.qkv_width();
   const uint64_t skipped = static_cast<uint64_t>((rows - count) * stride) * dtype_bytes(type);

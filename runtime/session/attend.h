@@ -40,7 +40,7 @@ class PassAttention {
   void partial_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope);
   void tail(const Pass& pass, int64_t layer, const int32_t* first);
   int64_t segments_a_launch(const AttentionShape& shape) const;
-  const AttentionSpec& attention_of(int64_t layer) const { return layout_.config().layer(layer).attention; }
+  const AttentionSpec& attention_of(int64_t layer) const { return layout_.config().layer(layer).attention(); }
 
   const SessionLayout& layout_;
   Stream& compute_;

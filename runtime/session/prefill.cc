@@ -210,7 +210,7 @@ void Prefill::compute_group(const Group& group, LayerRows& built) {
 
 void Prefill::attend(const Pass& pass, const Group& group, const LayerRows& rows) {
   const TraceSpan span(compute_, "attention");
-  PrefillAttentionParams params = {.shape = attention_shape(pass, group.weights.spec.attention),
+  PrefillAttentionParams params = {.shape = attention_shape(pass, group.weights.spec.attention()),
                                    .q = pass.work.qkv,
                                    .segments = rows.segments(group.layer),
                                    .out = pass.work.attention,

@@ -52,7 +52,7 @@ FileTensor f32_tensor(const std::string& name, std::vector<int64_t> shape) {
 ModelConfig eagle3_target() {
   ModelConfig target;
   target.family = "llama";
-  target.layers = same_layers(12, {.attention = {.heads = 2, .kv_heads = 2, .head_dim = 4}, .ffn = {16}});
+  target.layers = same_layers(12, {.mixer = AttentionSpec{.heads = 2, .kv_heads = 2, .head_dim = 4}, .ffn = {16}});
   target.hidden = 8, target.vocab = 20, target.max_positions = 512;
   return target;
 }
@@ -123,7 +123,7 @@ LongSpecFiles::LongSpecFiles() {
 
 ModelConfig longspec_target() {
   ModelConfig target = eagle3_target();
-  for (LayerSpec& layer : target.layers) layer.attention.kv_heads = 1;
+  for (LayerSpec& layer : target.layers) layer.attention().kv_heads = 1;
   return target;
 }
 

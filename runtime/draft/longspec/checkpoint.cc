@@ -60,7 +60,7 @@ LongSpecConfig parse(std::string_view text, const std::string& source, const Mod
                     "a LongSpec draft reads its target's KV cache and must be trained for it");
     return value;
   };
-  const AttentionSpec& last = target.layers.back().attention;  // whose rows it reads
+  const AttentionSpec& last = target.layers.back().attention();  // whose rows it reads
   config.hidden = as_target("hidden_size", fields.integer("hidden_size", 1, kMaxWidth), target.hidden, "hidden size");
   const int64_t heads = fields.integer("num_attention_heads", 1, kMaxHeads);
   config.heads = as_target("num_attention_heads", heads, last.heads, "number of heads");

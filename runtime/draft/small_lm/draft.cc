@@ -108,7 +108,7 @@ void SimpleDraft::forward(const DraftRows& rows) {
     qkv_product(pass, weights, work_.hidden);
     rotate_rows(pass, weights, 0, rows.count, cache_->pass_rows_from(layer, rows.pass_row));
     draft_attention({.layer = layer,
-                     .shape = attention_shape(pass, weights.spec.attention),
+                     .shape = attention_shape(pass, weights.spec.attention()),
                      .q = work_.layer.qkv,
                      .rows = rows,
                      .state = work_.state,

@@ -76,7 +76,7 @@ int64_t GgufCheckpoint::permuted_heads(const TensorInfo& tensor) const {
   if (config_.family != "llama" && config_.family != "mistral3") return 0;
   const bool q = tensor.name.ends_with("self_attn.q_proj.weight") || tensor.name.ends_with("self_attn.q_proj.bias");
   const bool k = tensor.name.ends_with("self_attn.k_proj.weight") || tensor.name.ends_with("self_attn.k_proj.bias");
-  const AttentionSpec& attention = config_.layers.front().attention;  // of all layers in these files
+  const AttentionSpec& attention = config_.layers.front().attention();  // of all layers in these files
   const int64_t heads = q ? attention.heads : k ? attention.kv_heads : 0;
   const int64_t rows = tensor.shape.size() == 1 ? tensor.cols() : tensor.rows();
   return rows == heads * attention.head_dim ? heads : 0;  // a tensor beyond the config's layers is of any shape
@@ -108,8 +108,8 @@ void GgufCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, int6
     read_plain(from, 0, cols, type, all.data());
     for (int64_t i = 0; i < cols; ++i)
       std::memcpy(out + static_cast<size_t>(i) * dtype_bytes(type),
-                  all.data() +
-                      static_cast<size_t>(stored_row(i, config_.layers.front().attention.head_dim)) * dtype_bytes(type),
+                  all.data() + static_cast<size_t>(stored_row(i, config_.layers.front().attention().head_dim)) *
+                                   dtype_bytes(type),
                   dtype_bytes(type));
   }
 }
@@ -134,7 +134,7 @@ void GgufCheckpoint::read_plain(const GgufTensor& from, uint64_t begin, int64_t 
 // A head at a time: its rows are stored together.
 void GgufCheckpoint::read_permuted(const GgufTensor& from, int64_t row_begin, int64_t row_end, DType type,
                                    char* out) const {
-  const int64_t cols = from.shape.back(), head_dim = config_.layers.front().attention.head_dim;
+  const int64_t cols = from.shape.back(), head_dim = config_.layers.front().attention().head_dim;
   const uint64_t row_bytes = static_cast<uint64_t>(cols / from.type->block_elements * from.type->block_bytes);
   std::vector<char> head(static_cast<uint64_t>(head_dim) * row_bytes);
   for (int64_t row = row_begin; row < row_end; ++row, out += static_cast<size_t>(cols) * dtype_bytes(type)) {
@@ -155,7 +155,8 @@ void GgufCheckpoint::read_blocks(const TensorInfo& tensor, int64_t row_begin, in
     return input_.read(from.begin + static_cast<uint64_t>(row_begin) * row_bytes, out,
                        static_cast<uint64_t>(row_end - row_begin) * row_bytes);
   }
-  const int64_t head_dim = config_.layers.front().attention.head_dim;  // a head at a time: its rows are stored together
+  const int64_t head_dim =
+      config_.layers.front().attention().head_dim;  // a head at a time: its rows are stored together
   std::vector<char> head(static_cast<uint64_t>(head_dim) * row_bytes);
   for (int64_t row = row_begin; row < row_end; ++row, out += row_bytes) {
     const int64_t first = row - row % head_dim;

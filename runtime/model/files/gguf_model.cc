@@ -167,7 +167,7 @@ ModelConfig gguf_config(const GgufFile& file, const ByteSource& bytes) {
   config.max_positions = scaled_positions(config.rope, config.max_positions, kMaxPositions);
   config.tied_head = file.find("output.weight") == nullptr;
   const int64_t layers = fields.integer(arch + ".block_count", 1, kMaxLayers);
-  const LayerSpec layer = {.attention = parse_attention(file, fields, arch, config),
+  const LayerSpec layer = {.mixer = parse_attention(file, fields, arch, config),
                            .ffn = {fields.integer(arch + ".feed_forward_length", 1, kMaxFfn)}};
   config.layers = same_layers(layers, layer);
   for (const char* name : {"eos_token_id", "eot_token_id", "eom_token_id"}) {

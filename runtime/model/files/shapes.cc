@@ -83,7 +83,7 @@ ModelConfig config_of(const Row& row) {
                                    .head_dim = row.head_dim,
                                    .qkv_bias = row.family == Family::kQwen2 || row.family == Family::kSeedOss,
                                    .qk_norm = row.family == Family::kQwen3};
-  c.layers = same_layers(row.layers, {.attention = attention, .ffn = {row.ffn}});
+  c.layers = same_layers(row.layers, {.mixer = attention, .ffn = {row.ffn}});
   check_config(c, row.name);
   return c;
 }

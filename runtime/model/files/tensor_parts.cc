@@ -48,7 +48,7 @@ std::vector<TensorPart> decoder_parts(const ModelConfig& config, const std::vect
   constexpr std::string_view kQkv = "self_attn.qkv_proj.weight", kQkvBias = "self_attn.qkv_proj.bias",
                              kGateUp = "mlp.gate_up_proj.weight";
   const LayerSpec& layer = config.layers.front();  // in the files that join matrices, all layers are alike
-  const int64_t q = layer.attention.q_width(), kv = layer.attention.kv_width(), ffn = layer.ffn.width;
+  const int64_t q = layer.attention().q_width(), kv = layer.attention().kv_width(), ffn = layer.ffn.width;
   const std::vector<Rows> qkv = {
       {"self_attn.q_proj.weight", q}, {"self_attn.k_proj.weight", kv}, {"self_attn.v_proj.weight", kv}};
   const std::vector<Rows> gate_up = {{"mlp.gate_proj.weight", ffn}, {"mlp.up_proj.weight", ffn}};

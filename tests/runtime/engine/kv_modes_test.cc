@@ -63,8 +63,8 @@ TEST_P(KvModes, GiveTheSameBits) {
   EXPECT_EQ(device.plan.resident_segments, device.plan.segments);
 
   const RowShape rows{.layers = model.checkpoint->config().layer_count(),
-                      .kv_heads = model.checkpoint->config().layers.front().attention.kv_heads,
-                      .head_dim = model.checkpoint->config().layers.front().attention.head_dim,
+                      .kv_heads = model.checkpoint->config().layers.front().attention().kv_heads,
+                      .head_dim = model.checkpoint->config().layers.front().attention().head_dim,
                       .k_type = c.k_type,
                       .v_type = c.v_type};
   const uint64_t segment = 512 * rows.bytes();

@@ -139,7 +139,7 @@ constexpr int64_t kPrompt = 1300;
 ModelConfig small_config() {
   ModelConfig config;
   config.family = "llama";
-  config.layers = same_layers(3, {.attention = {.heads = 8, .kv_heads = 4, .head_dim = 64}, .ffn = {1024}});
+  config.layers = same_layers(3, {.mixer = AttentionSpec{.heads = 8, .kv_heads = 4, .head_dim = 64}, .ffn = {1024}});
   config.hidden = 512;
   config.vocab = 512;
   config.max_positions = 16384;

@@ -242,7 +242,7 @@ TEST(RunSetup, AutoIsBlocksWhereMemoryMustNotDecide) {
 // Heads of 80 cannot be rotated: a named int4 is an error that says so, and auto passes it over.
 TEST(RunSetup, Int4NeedsHeadsOfAPowerOfTwo) {
   ModelConfig config = testing_config(512);
-  for (LayerSpec& layer : config.layers) layer.attention.head_dim = 80;
+  for (LayerSpec& layer : config.layers) layer.attention().head_dim = 80;
   EngineOptions options;
   options.model = "odd";
   options.device = {.choice = DeviceChoice::kCpu, .threads = 1};
@@ -301,7 +301,7 @@ TEST(RunSetup, AutoMayHaveTheBitsOfTheCache) {
   GenerateOptions run = with_kind(PartialKind::kAuto);
   run.kv = KvMode::kHost;
   for (const int64_t head_dim : {64, 80}) {
-    for (LayerSpec& layer : config.layers) layer.attention.head_dim = head_dim;
+    for (LayerSpec& layer : config.layers) layer.attention().head_dim = head_dim;
     EngineOptions options;
     options.model = "int8";
     options.device = {.choice = DeviceChoice::kCpu, .threads = 1};

@@ -86,8 +86,8 @@ TEST_P(Spill, GivesTheBitsOfAPlainRun) {
     EXPECT_EQ(said.disk.file_bytes, said.plan.disk_bytes) << what;
     if (disk.share == 1.0) {  // each sealed segment is written once, and read in each step
       const RowShape rows{.layers = 1,
-                          .kv_heads = model.checkpoint->config().layers.front().attention.kv_heads,
-                          .head_dim = model.checkpoint->config().layers.front().attention.head_dim,
+                          .kv_heads = model.checkpoint->config().layers.front().attention().kv_heads,
+                          .head_dim = model.checkpoint->config().layers.front().attention().head_dim,
                           .k_type = c.k_type,
                           .v_type = c.v_type};
       const auto layers = static_cast<uint64_t>(whole.host_layers);

@@ -35,20 +35,20 @@ ModelConfig parse(const json& config) { return parse_config_json(config.dump(), 
 TEST(Config, DefaultsOfLlama) {
   const ModelConfig config = parse(without(llama(), "num_key_value_heads"));
   EXPECT_EQ(config.family, "llama");
-  EXPECT_EQ(config.layers.front().attention.kv_heads, 4);
-  EXPECT_EQ(config.layers.front().attention.head_dim, 16);
+  EXPECT_EQ(config.layers.front().attention().kv_heads, 4);
+  EXPECT_EQ(config.layers.front().attention().head_dim, 16);
   EXPECT_EQ(config.rope.theta, 10000.0);
   EXPECT_EQ(config.rope.scaling, RopeScaling::kNone);
-  EXPECT_FALSE(config.tied_head || config.layers.front().attention.qkv_bias ||
-               config.layers.front().attention.output_bias || config.layers.front().attention.qk_norm);
+  EXPECT_FALSE(config.tied_head || config.layers.front().attention().qkv_bias ||
+               config.layers.front().attention().output_bias || config.layers.front().attention().qk_norm);
   EXPECT_TRUE(config.end_ids.empty());
 }
 
 TEST(Config, OddShapesAreFine) {  // seven q heads to one kv head, sizes that are no power of two
   const ModelConfig config = parse(with(llama(), R"({"hidden_size": 1001, "num_attention_heads": 7,
       "num_key_value_heads": 1, "head_dim": 26, "intermediate_size": 37, "vocab_size": 99})"));
-  EXPECT_EQ(config.layers.front().attention.heads / config.layers.front().attention.kv_heads, 7);
-  EXPECT_EQ(config.layers.front().attention.head_dim, 26);
+  EXPECT_EQ(config.layers.front().attention().heads / config.layers.front().attention().kv_heads, 7);
+  EXPECT_EQ(config.layers.front().attention().head_dim, 26);
   EXPECT_EQ(config.hidden, 1001);
 }
 
@@ -133,15 +133,15 @@ TEST(Config, EndIds) {
 
 TEST(Config, Biases) {
   const ModelConfig llama_bias = parse(with(llama(), R"({"attention_bias": true})"));
-  EXPECT_TRUE(llama_bias.layers.front().attention.qkv_bias && llama_bias.layers.front().attention.output_bias);
+  EXPECT_TRUE(llama_bias.layers.front().attention().qkv_bias && llama_bias.layers.front().attention().output_bias);
   const ModelConfig qwen2 = parse(with(llama(), R"({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"})"));
-  EXPECT_TRUE(qwen2.layers.front().attention.qkv_bias);
-  EXPECT_FALSE(qwen2.layers.front().attention.output_bias || qwen2.layers.front().attention.qk_norm);
+  EXPECT_TRUE(qwen2.layers.front().attention().qkv_bias);
+  EXPECT_FALSE(qwen2.layers.front().attention().output_bias || qwen2.layers.front().attention().qk_norm);
   const ModelConfig qwen3 = parse(
       with(llama(), R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "tie_word_embeddings": true})"));
-  EXPECT_TRUE(qwen3.layers.front().attention.qk_norm && qwen3.tied_head);
-  EXPECT_FALSE(qwen3.layers.front().attention.qkv_bias);
-  EXPECT_EQ(qwen3.layers.front().attention.head_dim, 128);  // the family's default, not hidden / heads
+  EXPECT_TRUE(qwen3.layers.front().attention().qk_norm && qwen3.tied_head);
+  EXPECT_FALSE(qwen3.layers.front().attention().qkv_bias);
+  EXPECT_EQ(qwen3.layers.front().attention().head_dim, 128);  // the family's default, not hidden / heads
 }
 
 json with_images(const json& text) {
@@ -188,7 +188,7 @@ TEST(Config, Ministral3) {
   for (const json& whole : {with_images(text), alone}) {
     const ModelConfig config = parse(whole);
     EXPECT_EQ(config.family, "ministral3");
-    EXPECT_EQ(config.layers.front().attention.head_dim, 128);  // the family's default
+    EXPECT_EQ(config.layers.front().attention().head_dim, 128);  // the family's default
     EXPECT_EQ(config.rope.scaling, RopeScaling::kYarn);
     EXPECT_EQ(config.rope.query_beta, 0.1);
     EXPECT_EQ(config.rope.query_step, 128);
@@ -216,13 +216,13 @@ TEST(Config, SeedOss) {
       "attention_bias": true, "attention_out_bias": false})");
   const ModelConfig config = parse(seed);
   EXPECT_EQ(config.family, "seed_oss");
-  EXPECT_EQ(config.layers.front().attention.head_dim, 128);  // the family's default
-  EXPECT_TRUE(config.layers.front().attention.qkv_bias);
-  EXPECT_FALSE(config.layers.front().attention.output_bias || config.layers.front().attention.qk_norm ||
+  EXPECT_EQ(config.layers.front().attention().head_dim, 128);  // the family's default
+  EXPECT_TRUE(config.layers.front().attention().qkv_bias);
+  EXPECT_FALSE(config.layers.front().attention().output_bias || config.layers.front().attention().qk_norm ||
                config.tied_head);
-  EXPECT_TRUE(parse(without(seed, "attention_bias")).layers.front().attention.qkv_bias);
-  EXPECT_FALSE(parse(with(seed, R"({"attention_bias": false})")).layers.front().attention.qkv_bias);
-  EXPECT_TRUE(parse(with(seed, R"({"attention_out_bias": true})")).layers.front().attention.output_bias);
+  EXPECT_TRUE(parse(without(seed, "attention_bias")).layers.front().attention().qkv_bias);
+  EXPECT_FALSE(parse(with(seed, R"({"attention_bias": false})")).layers.front().attention().qkv_bias);
+  EXPECT_TRUE(parse(with(seed, R"({"attention_out_bias": true})")).layers.front().attention().output_bias);
   EXPECT_THROW(parse(with(seed, R"({"attention_out_bias": "no"})")), Error);
 }
 
@@ -231,10 +231,10 @@ TEST(Config, Phi3) {
       "original_max_position_embeddings": 2048, "partial_rotary_factor": 1.0, "rope_scaling": null})");
   const ModelConfig config = parse(with(phi, R"({"sliding_window": null})"));
   EXPECT_EQ(config.family, "phi3");
-  EXPECT_EQ(config.layers.front().attention.head_dim, 16);
-  EXPECT_FALSE(config.tied_head || config.layers.front().attention.qkv_bias ||
-               config.layers.front().attention.output_bias || config.layers.front().attention.qk_norm);
-  EXPECT_EQ(parse(without(phi, "num_key_value_heads")).layers.front().attention.kv_heads, 4);
+  EXPECT_EQ(config.layers.front().attention().head_dim, 16);
+  EXPECT_FALSE(config.tied_head || config.layers.front().attention().qkv_bias ||
+               config.layers.front().attention().output_bias || config.layers.front().attention().qk_norm);
+  EXPECT_EQ(parse(without(phi, "num_key_value_heads")).layers.front().attention().kv_heads, 4);
   EXPECT_NO_THROW(parse(with(phi, R"({"sliding_window": 2048})")));
   for (const auto& [changes, expected] : std::initializer_list<std::pair<const char*, const char*>>{
            {R"({"sliding_window": 2047})", "sliding_window 2047"},

@@ -110,7 +110,7 @@ TEST(LongSpecRefusals, ATargetThatItWasNotMadeFor) {
   const auto refused_heads = [&](int64_t AttentionSpec::*field, int64_t value,
                                  const std::vector<std::string>& expected) {
     ModelConfig target = longspec_target();
-    target.layers.back().attention.*field = value;
+    target.layers.back().attention().*field = value;
     expect_refused(LongSpecFiles(), expected, target);
   };
   refused(&ModelConfig::hidden, 16, {"hidden_size 8", "hidden size is 16"});

@@ -21,7 +21,7 @@ std::string write_model(const TemporaryFolder& folder, int64_t vocab) {
   ModelConfig c;
   c.family = "llama";
   c.hidden = 48, c.vocab = vocab, c.max_positions = 1024;
-  c.layers = same_layers(2, {.attention = {.heads = 3, .kv_heads = 1, .head_dim = 16}, .ffn = {64}});
+  c.layers = same_layers(2, {.mixer = AttentionSpec{.heads = 3, .kv_heads = 1, .head_dim = 16}, .ffn = {64}});
   write_hf_directory(*make_random_checkpoint("padded", c, 1), DType::kF32, folder.path());
   std::ifstream tokenizer(HEADRACE_TEST_DATA "/tokenizers/gpt2.tokenizer.json");
   folder.write("tokenizer.json", std::string{std::istreambuf_iterator<char>(tokenizer), {}});

@@ -23,7 +23,7 @@ class SimpleRefusals : public ::testing::Test {
     ModelConfig c;
     c.family = "llama";
     c.hidden = 16, c.vocab = vocab, c.max_positions = 128;
-    c.layers = same_layers(1, {.attention = {.heads = 2, .kv_heads = 1, .head_dim = 8}, .ffn = {16}});
+    c.layers = same_layers(1, {.mixer = AttentionSpec{.heads = 2, .kv_heads = 1, .head_dim = 8}, .ffn = {16}});
     write_hf_directory(*make_random_checkpoint("small", c, 1), DType::kF32, folder.path());
     if (!tokenizer.empty()) folder.write("tokenizer.json", tokenizer);
     return folder.path();

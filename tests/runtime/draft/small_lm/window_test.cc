@@ -52,8 +52,8 @@ ModelConfig one_layer(bool qk_norm, bool yarn) {
   ModelConfig c;
   c.family = "llama";
   c.hidden = 64, c.vocab = 300, c.max_positions = 512;
-  c.layers =
-      same_layers(1, {.attention = {.heads = 4, .kv_heads = 2, .head_dim = 16, .qk_norm = qk_norm}, .ffn = {96}});
+  c.layers = same_layers(
+      1, {.mixer = AttentionSpec{.heads = 4, .kv_heads = 2, .head_dim = 16, .qk_norm = qk_norm}, .ffn = {96}});
   if (yarn) {
     c.rope.scaling = RopeScaling::kYarn;
     c.rope.factor = 2;
@@ -132,9 +132,9 @@ TEST_P(SimpleWindow, ChosenChunksAreAsIfTheyWereAllThatThereIs) {
     const ModelConfig& config = target.checkpoint->config();
     options.retrieval = {.shape = {.chunks = 40, .rows = kChunk},
                          .context_rows = options.run.context_tokens,
-                         .heads = config.layers.front().attention.heads,
-                         .kv_heads = config.layers.front().attention.kv_heads,
-                         .head_dim = config.layers.front().attention.head_dim};
+                         .heads = config.layers.front().attention().heads,
+                         .kv_heads = config.layers.front().attention().kv_heads,
+                         .head_dim = config.layers.front().attention().head_dim};
     SimpleDraft draft(*target.device, model.checkpoint->config(), model.weights, options);
     EXPECT_TRUE(draft.reads_last_layer());
     SessionOptions run = target.options(kPromptTokens, kSteps + kDeep);

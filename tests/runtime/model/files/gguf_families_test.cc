@@ -54,10 +54,10 @@ void add_config(const ModelConfig& c, const std::string& arch, GgufWriter* out) 
   number("context_length", c.max_positions);
   number("embedding_length", c.hidden);
   number("feed_forward_length", c.layers.front().ffn.width);
-  number("attention.head_count", c.layers.front().attention.heads);
-  number("attention.head_count_kv", c.layers.front().attention.kv_heads);
-  number("attention.key_length", c.layers.front().attention.head_dim);
-  number("attention.value_length", c.layers.front().attention.head_dim);
+  number("attention.head_count", c.layers.front().attention().heads);
+  number("attention.head_count_kv", c.layers.front().attention().kv_heads);
+  number("attention.key_length", c.layers.front().attention().head_dim);
+  number("attention.value_length", c.layers.front().attention().head_dim);
   number("attention.sliding_window", 0);
   number("rope.dimension_count", c.rope_dims());
   number("vocab_size", c.vocab);

@@ -50,11 +50,11 @@ TEST_P(GgufFamily, TensorsUnderTheirNamesInTheirOrder) {
   const ModelConfig& config = checkpoint->config();
   EXPECT_EQ(config.family, arch);
   EXPECT_EQ(config.vocab, 8);
-  EXPECT_EQ(config.layers.front().attention.head_dim, 16);
+  EXPECT_EQ(config.layers.front().attention().head_dim, 16);
   EXPECT_EQ(config.rope.theta, 20000.0);
   EXPECT_TRUE(config.tied_head);
-  EXPECT_EQ(config.layers.front().attention.qkv_bias, arch == "qwen2" || arch == "seed_oss");
-  EXPECT_EQ(config.layers.front().attention.qk_norm, arch == "qwen3");
+  EXPECT_EQ(config.layers.front().attention().qkv_bias, arch == "qwen2" || arch == "seed_oss");
+  EXPECT_EQ(config.layers.front().attention().qk_norm, arch == "qwen3");
   EXPECT_EQ(config.end_ids, (std::vector<int32_t>{6, 7}));
   for (const GgufWriter::Tensor& stored : small_gguf_tensors(arch)) {
     const std::string name = hf_tensor_name(stored.name, arch);
@@ -83,7 +83,7 @@ TEST(Gguf, LlamaBiasesAreReorderedToo) {
   for (const GgufWriter::Tensor& tensor : small_gguf_tensors("qwen2"))
     if (tensor.name.find("bias") != std::string::npos) writer.add_tensor(tensor);
   const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(folder.write("m.gguf", writer.finish()));
-  EXPECT_TRUE(checkpoint->config().layers.front().attention.qkv_bias);
+  EXPECT_TRUE(checkpoint->config().layers.front().attention().qkv_bias);
   const std::vector<float> q = read_all(*checkpoint, "model.layers.0.self_attn.q_proj.bias"),
                            v = read_all(*checkpoint, "model.layers.0.self_attn.v_proj.bias");
   ASSERT_EQ(q.size(), 32u);

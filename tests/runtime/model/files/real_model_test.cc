@@ -26,9 +26,9 @@ TEST(RealModel, WeightsEqualTheReference) {
   const ModelConfig& config = checkpoint->config();
   EXPECT_EQ(checkpoint->format(), "GGUF v3");
   EXPECT_EQ(config.layer_count(), 30);
-  EXPECT_EQ(config.layers.front().attention.heads, 9);
-  EXPECT_EQ(config.layers.front().attention.kv_heads, 3);
-  EXPECT_EQ(config.layers.front().attention.head_dim, 64);
+  EXPECT_EQ(config.layers.front().attention().heads, 9);
+  EXPECT_EQ(config.layers.front().attention().kv_heads, 3);
+  EXPECT_EQ(config.layers.front().attention().head_dim, 64);
   EXPECT_EQ(config.vocab, 49152);
   EXPECT_EQ(config.max_positions, 8192);
   EXPECT_EQ(config.rope.theta, 100000.0);

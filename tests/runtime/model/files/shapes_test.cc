@@ -130,7 +130,7 @@ TEST_F(RandomWeights, AreAFunctionOfTheirPlace) {
 ModelConfig quantisable(bool tied_head) {
   ModelConfig c = find_shape(HEADRACE_TEST_DATA "/tiny/llama2/config.json").config;
   c.hidden = 256, c.vocab = 320;
-  c.layers = same_layers(16, {.attention = {.heads = 4, .kv_heads = 2, .head_dim = 64}, .ffn = {512}});
+  c.layers = same_layers(16, {.mixer = AttentionSpec{.heads = 4, .kv_heads = 2, .head_dim = 64}, .ffn = {512}});
   c.tied_head = tied_head;
   return c;
 }
