@@ -21,7 +21,7 @@ ordered_json rounded_list(const auto& values) {
 }
 
 ordered_json shape_json(const ModelConfig& c) {
-  const AttentionSpec& a = c.layers.front().attention();
+  const AttentionSpec& a = c.attention();
   return {{"family", c.family},
           {"layers", c.layer_count()},
           {"hidden", c.hidden},

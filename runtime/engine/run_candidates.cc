@@ -84,8 +84,7 @@ std::vector<PartialKind> kinds_of_auto(const RunContext& context, const RunSetup
   const bool automatic = *setup.verify.mode != VerifyMode::kFull && setup.verify.partial_kind() == PartialKind::kAuto;
   if (!automatic || setup.session.kv == KvMode::kDevice) return {};
   std::vector<PartialKind> kinds = {PartialKind::kInt8};
-  if (copy_type_fits(DType::kInt4, context.config.layers.front().attention().head_dim))
-    kinds.push_back(PartialKind::kInt4);
+  if (copy_type_fits(DType::kInt4, context.config.attention().head_dim)) kinds.push_back(PartialKind::kInt4);
   kinds.push_back(PartialKind::kBlocks);
   return kinds;
 }
@@ -217,8 +216,7 @@ std::optional<SessionPlan> Candidates::first_that_fits(bool lean) {
 std::optional<PartialKind> Candidates::smaller_kind(DType refused, bool lean) {
   for (const PartialKind kind : {PartialKind::kInt4, PartialKind::kBlocks}) {
     const std::optional<DType> copy = copy_type(kind);
-    if (copy && (copy == refused || !copy_type_fits(*copy, context_.config.layers.front().attention().head_dim)))
-      continue;
+    if (copy && (copy == refused || !copy_type_fits(*copy, context_.config.attention().head_dim))) continue;
     if (plan_partial(kind, lean)) return kind;
   }
   return std::nullopt;

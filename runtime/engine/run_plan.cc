@@ -99,19 +99,19 @@ ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const 
     for (const Weight* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) add(*weight);
   }
   add(weights.head());
-  const LayerSpec& layer = config.layers.front();
+  const AttentionSpec& attention = config.attention();
   return {.layers = config.layer_count(),
           .hidden = config.hidden,
-          .heads = layer.attention().heads,
-          .kv_heads = layer.attention().kv_heads,
-          .head_dim = layer.attention().head_dim,
-          .ffn = layer.ffn.width,
+          .heads = attention.heads,
+          .kv_heads = attention.kv_heads,
+          .head_dim = attention.head_dim,
+          .ffn = config.layers.front().ffn.width,
           .vocab = config.vocab,
           .type_bytes = static_cast<int64_t>(dtype_bytes(weights.dtype())),
           .stored_layers_bytes = weights.layers_bytes(),
           .stored_head_bytes = stored_bytes(weights.head()),
           .quantised = std::move(quantised),
-          .qk_norm = layer.attention().qk_norm,
+          .qk_norm = attention.qk_norm,
           .rows = rows};
 }
 

@@ -17,10 +17,10 @@ VerifyOptions verify_of(const RunContext& context, const GenerateOptions& run) {
   CHECK(!verify.budget || partial_budget_fits(*verify.budget), "budget=", *verify.budget);  // the flag has checked it
   const std::optional<DType> copy = copy_type(verify.partial_kind());
   if (*verify.mode != VerifyMode::kFull && copy &&
-      !copy_type_fits(*copy, context.config.layers.front().attention().head_dim)) {
+      !copy_type_fits(*copy, context.config.attention().head_dim)) {
     throw_error(ExitCode::kUsage, "--partial-kv",
                 str(dtype_name(*copy), " needs heads whose size is a power of two of at least ", kInt4Group,
-                    ", this model's have ", context.config.layers.front().attention().head_dim),
+                    ", this model's have ", context.config.attention().head_dim),
                 "Use int8, blocks or auto.");
   }
   return verify;

@@ -105,8 +105,13 @@ struct ModelConfig {
 
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
   const LayerSpec& layer(int64_t index) const { return layers[static_cast<size_t>(index)]; }
-  int64_t rope_dims() const { return layers.front().attention().head_dim; }  // of a row of the RoPE tables
-  int64_t kv_values() const {                                                // of K and V of a token, in all layers
+  // Of the layers that have attention, which are all alike.
+  const AttentionSpec& attention() const {
+    return std::find_if(layers.begin(), layers.end(), [](const LayerSpec& layer) { return layer.has_attention(); })
+        ->attention();
+  }
+  int64_t rope_dims() const { return attention().head_dim; }  // of a row of the RoPE tables
+  int64_t kv_values() const {                                 // of K and V of a token, in all layers
     int64_t sum = 0;
     for (const LayerSpec& layer : layers) sum += layer.has_attention() ? 2 * layer.attention().kv_width() : 0;
     return sum;

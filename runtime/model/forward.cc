@@ -5,6 +5,7 @@
 
 #include "kernels/elementwise/op.h"
 #include "offload/device/trace.h"
+#include "runtime/model/state_groups.h"
 
 namespace headrace {
 namespace {
@@ -259,8 +260,8 @@ AttentionState carve_states(int64_t rows, int64_t heads, int64_t width, BumpAllo
 }
 
 RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type, DType exact) {
-  const AttentionSpec& a = config.layers.front().attention();
-  return {.layers = config.layer_count(),
+  const AttentionSpec& a = config.attention();
+  return {.layers = StateGroups(config).row_layers(),
           .kv_heads = a.kv_heads,
           .head_dim = a.head_dim,
           .k_type = k_type,

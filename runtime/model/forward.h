@@ -97,7 +97,8 @@ AttentionShape attention_shape(const Pass& pass, const AttentionSpec& attention)
 // Of `rows` queries of `heads` heads, whose widths add up to `width`.
 AttentionState carve_states(int64_t rows, int64_t heads, int64_t width, BumpAllocator& allocator);
 
-// Of all layers, whose rows are alike. `exact`: the weights' type, in which low-bit rows are held exactly.
+// Of the layers with attention, whose rows are alike. `exact`: the weights' type, in which low-bit rows are held
+// exactly.
 RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type, DType exact);
 
 }  // namespace headrace

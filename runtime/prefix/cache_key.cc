@@ -98,7 +98,7 @@ PrefixKey rows_cache_key(const RowsKeyInput& rows, const Device& device) {
   identity.add(kNumericsVersion);
   identity.put({reinterpret_cast<const char*>(rows.weights.data()), rows.weights.size()});
   identity.put(c.family);
-  const AttentionSpec& a = c.layers.front().attention();
+  const AttentionSpec& a = c.attention();
   for (const int64_t size : {c.layer_count(), c.hidden, a.heads, a.kv_heads, a.head_dim, c.layers.front().ffn.width,
                              c.vocab, c.max_positions, rows.prefill_int8 ? 0 : rows.prefill_group}) {
     identity.add(size);

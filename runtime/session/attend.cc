@@ -98,7 +98,7 @@ PassAttention::PassAttention(const SessionPlan& plan, const SessionBuffers& buff
 
 void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope) {
   PrefixAttentionParams params{};
-  params.shape = attention_shape(pass, attention_of(layer));
+  params.shape = attention_shape(pass, layout_.config().attention());
   params.q = pass.work.qkv;
   params.state = buffers_.step().state;
   params.scratch = buffers_.step().scratch;
@@ -125,7 +125,7 @@ void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, 
     const ScoringNodes nodes(options, pass.rows, scope.pending_nodes);
     params.beside_tail = false;  // other work follows the tail
     partial->choose(layer, cache.rows(), cache.pending_rows(),
-                    scoring_queries(layout_, layer, pass.work, nodes.end, nodes.count), compute_);
+                    scoring_queries(layout_, pass.work, nodes.end, nodes.count), compute_);
     // Chosen blocks may be in a segment that is beyond every query's prefix.
     end_row = std::max(end_row, options.shape.window_begin(cache.rows(), cache.pending_rows()));
     seen = [this, partial, layer](std::span<const KvSegment> segments) { partial->gather(layer, segments, compute_); };
@@ -166,7 +166,7 @@ void PassAttention::tail(const Pass& pass, int64_t layer, const int32_t* first) 
   const TraceSpan span(compute_, "tail");
   const KvCache::TailViews rows = kv_.cache.tail(layer);
   const StepWork& step = buffers_.step();
-  tail_attention({.shape = attention_shape(pass, attention_of(layer)),
+  tail_attention({.shape = attention_shape(pass, layout_.config().attention()),
                   .q = pass.work.qkv,
                   .positions = pass.positions,
                   .committed = step.inputs.committed,
@@ -183,9 +183,8 @@ void PassAttention::tail(const Pass& pass, int64_t layer, const int32_t* first) 
                  compute_);
 }
 
-ScoringQueries scoring_queries(const SessionLayout& layout, int64_t layer, const LayerWork& work, int64_t rows,
-                               int64_t count) {
-  const AttentionSpec& attention = layout.config().layer(layer).attention();
+ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t count) {
+  const AttentionSpec& attention = layout.config().attention();
   const DType type = layout.weights().dtype();
   const int64_t stride = attention.qkv_width();
   const uint64_t skipped = static_cast<uint64_t>((rows - count) * stride) * dtype_bytes(type);

@@ -31,8 +31,9 @@ class PassAttention {
  public:
   PassAttention(const SessionPlan& plan, const SessionBuffers& buffers, const PassKv& kv);
 
-  // One layer of the pass: its queries are in pass.work.qkv, its own rows in the cache's pass rows. A refresh also
-  // selects the blocks of the partial KV, if it has blocks, and gathers them from the segments.
+  // One layer of the pass, the place of which among those with rows is `layer`: its queries are in pass.work.qkv, its
+  // own rows in the cache's pass rows. A refresh also selects the blocks of the partial KV, if it has blocks, and
+  // gathers them from the segments.
   void run(const Pass& pass, int64_t layer, const PassScope& scope);
 
  private:
@@ -40,7 +41,6 @@ class PassAttention {
   void partial_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope);
   void tail(const Pass& pass, int64_t layer, const int32_t* first);
   int64_t segments_a_launch(const AttentionShape& shape) const;
-  const AttentionSpec& attention_of(int64_t layer) const { return layout_.config().layer(layer).attention(); }
 
   const SessionLayout& layout_;
   Stream& compute_;
@@ -48,8 +48,7 @@ class PassAttention {
   const PassKv kv_;
 };
 
-// The queries of a layer's rows [rows - count, rows).
-ScoringQueries scoring_queries(const SessionLayout& layout, int64_t layer, const LayerWork& work, int64_t rows,
-                               int64_t count);
+// The queries of rows [rows - count, rows) of the layer that `work` was last used for.
+ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t count);
 
 }  // namespace headrace

@@ -13,7 +13,7 @@ const std::byte* after_queries(const void* q, const AttentionShape& shape, int64
 
 Int8PrefillWork Int8PrefillWork::carve(const Size& size, BumpAllocator& allocator) {
   const ModelConfig& config = size.config;
-  const AttentionSpec& attention = config.layers.front().attention();
+  const AttentionSpec& attention = config.attention();
   const AttentionShape shape = {.queries = size.layer.rows,
                                 .heads = config.most_heads(),
                                 .kv_heads = attention.kv_heads,

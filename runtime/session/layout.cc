@@ -74,6 +74,7 @@ SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig&
       config_(config),
       weights_(weights),
       options_(options),
+      groups_(config),
       shape_(row_shape(config, options.k_type, options.v_type, weights.dtype())) {
   CHECK(options.pass_rows > 0 && pass_rows() <= kMaxPassNodes, "pass_rows=", options.pass_rows);
   CHECK(options.grow_rows == 0 || partial_on(), "grow_rows=", options.grow_rows);

@@ -8,6 +8,7 @@
 #include "cache/memory_plan.h"
 #include "offload/device/device.h"
 #include "runtime/model/config.h"
+#include "runtime/model/state_groups.h"
 #include "runtime/model/weights.h"
 #include "runtime/session/options.h"
 #include "runtime/session/work.h"
@@ -32,6 +33,7 @@ class SessionLayout {
   const Weights& weights() const { return weights_; }
   const SessionOptions& options() const { return options_; }
   const RowShape& shape() const { return shape_; }
+  const StateGroups& groups() const { return groups_; }
   uint64_t hidden_row_bytes() const;  // of one row of prefill's residual stream
 
   // Plans with the memory that the device has free now. The weights' memory must be reserved. Throws
@@ -62,8 +64,8 @@ class SessionLayout {
     return options_.cut_unit(device_.backend(), options_.draft != nullptr) == 1 ? 0 : options_.kept_rows % kPrefixTile;
   }
 
-  // The number of prefill's segment tables: one for all layers, or one per layer if rows may have been kept.
-  int64_t segment_tables() const { return options_.most_prompt_tokens > 0 ? config_.layer_count() : 1; }
+  // The number of prefill's segment tables: one for all layers with rows, or one for each if rows may have been kept.
+  int64_t segment_tables() const { return options_.most_prompt_tokens > 0 ? shape_.layers : 1; }
 
   // Bytes of the quantised matrices that prefill has at a time in the weights' type: a layer's, or one if it is lean.
   // 0: it needs none dequantised.
@@ -95,6 +97,7 @@ class SessionLayout {
   const ModelConfig& config_;
   const Weights& weights_;
   const SessionOptions options_;
+  const StateGroups groups_;
   const RowShape shape_;
 };
 

@@ -66,8 +66,7 @@ bool Prefill::run(std::span<const int32_t> ids) {
   // Reports errors of the host memory even if nothing was offloaded yet. An interrupted run needs none of it.
   if (finished) cache_.backing().wait_for_host_memory();
   if (finished && options_.draft != nullptr) {
-    const ScoringQueries last =
-        scoring_queries(layout_, layout_.config().layer_count() - 1, work_.layer, last_group_, 1);
+    const ScoringQueries last = scoring_queries(layout_, work_.layer, last_group_, 1);
     options_.draft->observe_query({.q = last.q, .type = last.type, .refresh = true});
   }
   return finished;
@@ -113,7 +112,8 @@ bool Prefill::layers(LayerRows& rows) {
   bool go_on = begin_prefix();
   for (int64_t layer = 0; layer < layer_count && go_on; ++layer) {
     const TraceSpan span(compute_, {"layer", layer});
-    go_on = rows.restore(layer);
+    const int64_t place = layout_.groups().place(layer);
+    go_on = rows.restore(place);
     if (!go_on) break;
     if (options_.draft != nullptr)
       options_.draft->prefill_layer({layer, work_.hidden, layout_.weights().dtype(), prompt - saved, saved});
@@ -121,12 +121,12 @@ bool Prefill::layers(LayerRows& rows) {
     int8_rows_ = 0;
     for (int64_t first = saved; first < prompt && go_on; first += last_group_) {
       last_group_ = group_rows(first);
-      compute_group({.layer = layer, .weights = weights, .first = first, .rows = last_group_}, rows);
+      compute_group({.place = place, .weights = weights, .first = first, .rows = last_group_}, rows);
       go_on = groups.enqueued(saved + (layer * (prompt - saved) + first - saved + last_group_) / layer_count);
     }
     if (!go_on) break;  // interrupted: where the layer would be stored may not be pinned yet
-    fill_partial(layer, rows);
-    rows.store(layer);
+    fill_partial(place, rows);
+    rows.store(place);
   }
   compute_.synchronize();
   if (progress) progress->update(prompt);
@@ -148,7 +148,7 @@ void Prefill::fill_partial(int64_t layer, const LayerRows& rows) {
   if (layout_.group_shift() > 0) scoring = std::min(scoring, last_group_);
   CHECK(scoring <= last_group_, "scoring=", scoring, " of ", last_group_);
   partial_->fill_layer(layer, prompt, rows.host_segments(layer),
-                       scoring_queries(layout_, layer, work_.layer, last_group_, scoring), compute_);
+                       scoring_queries(layout_, work_.layer, last_group_, scoring), compute_);
 }
 
 // The draft's saved rows are read first.
@@ -187,7 +187,7 @@ LayerWeights Prefill::layer_weights(int64_t layer) {
 }
 
 void Prefill::compute_group(const Group& group, LayerRows& built) {
-  const auto& [layer, weights, first, rows] = group;
+  const auto& [place, weights, first, rows] = group;
   const TraceSpan span(compute_, {"from row", first});
   std::byte* const hidden = static_cast<std::byte*>(work_.hidden) +
                             static_cast<uint64_t>(first - layout_.saved_rows()) * layout_.hidden_row_bytes();
@@ -198,8 +198,8 @@ void Prefill::compute_group(const Group& group, LayerRows& built) {
   } else {
     qkv_product(pass, weights, hidden);
   }
-  if (first == layout_.saved_rows()) built.wait_for_buffer(layer);
-  built.build(pass, weights, layer, first);
+  if (first == layout_.saved_rows()) built.wait_for_buffer(place);
+  built.build(pass, weights, place, first);
   attend(pass, group, built);
   if (options_.prefill_int8) {
     int8_layer_output(pass, weights, work_.int8.layer, hidden);
@@ -212,7 +212,7 @@ void Prefill::attend(const Pass& pass, const Group& group, const LayerRows& rows
   const TraceSpan span(compute_, "attention");
   PrefillAttentionParams params = {.shape = attention_shape(pass, group.weights.spec.attention()),
                                    .q = pass.work.qkv,
-                                   .segments = rows.segments(group.layer),
+                                   .segments = rows.segments(group.place),
                                    .out = pass.work.attention,
                                    .segment_count = rows.segment_count(),
                                    .first_position = group.first};

@@ -37,7 +37,7 @@ class Prefill {
  private:
   // Rows [first, first + rows) of a layer, whose products run together.
   struct Group {
-    int64_t layer;
+    int64_t place;  // of the layer among those with rows
     const LayerWeights& weights;
     int64_t first, rows;
   };

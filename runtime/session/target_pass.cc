@@ -181,10 +181,11 @@ void TargetPass::run_pass(const Pass& pass) {
                compute_);
   for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
     const TraceSpan inside(compute_, {"layer", layer});
+    const int64_t place = layout_.groups().place(layer);
     if (options_.draft != nullptr) options_.draft->pass_layer({layer, buffers_.step().hidden, DType::kF32, pass.rows});
     rotated_qkv_product(pass, weights_.layer(layer), buffers_.step().hidden,
-                        kv_.cache.pass_destination(layer, grows_ ? buffers_.step().inputs.first_row : nullptr));
-    attention_.run(pass, layer, scope_);
+                        kv_.cache.pass_destination(place, grows_ ? buffers_.step().inputs.first_row : nullptr));
+    attention_.run(pass, place, scope_);
     layer_output(pass, weights_.layer(layer), buffers_.step().hidden);
   }
   draw(pass);
@@ -365,7 +366,7 @@ void TargetPass::commit(const Acceptance& acceptance) {
 // Shows the draft a query of the last layer, which stays in the pass's buffer until the next pass.
 void TargetPass::show_query(int64_t row) {
   if (options_.draft == nullptr) return;
-  const ScoringQueries query = scoring_queries(layout_, config_.layer_count() - 1, buffers_.step().layer, row + 1, 1);
+  const ScoringQueries query = scoring_queries(layout_, buffers_.step().layer, row + 1, 1);
   options_.draft->observe_query({.q = query.q, .type = query.type, .refresh = scope_.mode == StepMode::kRefresh});
 }
 
