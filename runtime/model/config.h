@@ -1,13 +1,11 @@
 // What a decoder is: its sizes, and a list of layers, each a value. The same whether it came from config.json or from
-// GGUF metadata. What computes or remembers something of a layer asks the layer, never the family. Families: Llama
-// 2/3/3.1/3.2, SmolLM2, Mistral (no sliding window), Ministral 3, Phi-4, Qwen2.5 (q, k, v bias), Qwen3 (q, k norm),
-// Seed-OSS (q, k, v bias).
+// GGUF metadata (runtime/model/families). What computes or remembers something of a layer asks the layer, never the
+// family.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -141,9 +139,5 @@ RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t max_
 
 // "32 layers of 4096, 32 heads and 8 KV heads of 128, FFN 14336"
 std::string layers_text(const ModelConfig& config);
-
-// config.json's content, in the published forms (rope_theta + rope_scaling, or rope_parameters). Throws
-// Error(kBadInput).
-ModelConfig parse_config_json(std::string_view json, const std::string& source);
 
 }  // namespace headrace

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "cache/base.h"
-#include "runtime/model/files/gguf.h"
-#include "runtime/model/files/gguf_model.h"
+#include "runtime/model/families/read_config.h"
 #include "runtime/model/files/tensor_parts.h"
+#include "runtime/model/gguf/gguf_vocabulary.h"
 
 namespace {
 
@@ -24,10 +24,10 @@ void read_weights(const headrace::GgufFile& file, std::string_view bytes) {
 
 // A decoder's tensors are ranges of rows of the file's.
 void split_tensors(const headrace::GgufFile& file, const headrace::ModelConfig& config) {
+  const headrace::GgufForm& form = headrace::gguf_form(file);
   std::vector<headrace::TensorInfo> stored;
   for (const headrace::GgufTensor& tensor : file.tensors)
-    stored.push_back(
-        {headrace::hf_tensor_name(tensor.name, config.family), tensor.shape, tensor.type->name, tensor.bytes});
+    stored.push_back({headrace::decoder_name(tensor.name, form), tensor.shape, tensor.type->name, tensor.bytes});
   for (const headrace::TensorPart& part : headrace::decoder_parts(config, stored, "fuzz")) {
     const headrace::TensorInfo& whole = stored[part.stored];
     CHECK(part.first_row >= 0 && part.first_row + part.tensor.rows() <= whole.rows(), part.first_row, " ",

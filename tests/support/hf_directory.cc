@@ -17,20 +17,11 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-const char* architecture(const std::string& family) {
-  if (family == "llama") return "LlamaForCausalLM";
-  if (family == "mistral") return "MistralForCausalLM";
-  if (family == "qwen2") return "Qwen2ForCausalLM";
-  if (family == "qwen3") return "Qwen3ForCausalLM";
-  throw_error(ExitCode::kInternal, "write_hf_directory", "no architecture name for family " + family);
-}
-
 json config_json(const ModelConfig& c, DType type) {
   if (c.rope.scaling != RopeScaling::kNone) {
     throw_error(ExitCode::kInternal, "write_hf_directory", "rope scaling is not written");
   }
-  return {{"architectures", {architecture(c.family)}},
-          {"model_type", c.family},
+  return {{"model_type", c.family},
           {"hidden_size", c.hidden},
           {"intermediate_size", c.layers.front().ffn.width},
           {"num_hidden_layers", c.layer_count()},

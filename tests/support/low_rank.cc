@@ -6,8 +6,8 @@
 
 #include "cache/base.h"
 #include "runtime/base/input_file.h"
-#include "runtime/model/files/gguf.h"
 #include "runtime/model/files/zip_file.h"
+#include "runtime/model/gguf/gguf.h"
 #include "tests/support/gguf_writer.h"
 
 namespace headrace::testing_support {

@@ -6,11 +6,12 @@
 
 #include "runtime/model/convert.h"
 #include "runtime/model/decoder_tensors.h"
-#include "runtime/model/files/dequantize.h"
-#include "runtime/model/files/gguf.h"
-#include "runtime/model/files/gguf_model.h"
+#include "runtime/model/families/read_config.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/files/tensor_parts.h"
+#include "runtime/model/gguf/dequantize.h"
+#include "runtime/model/gguf/gguf.h"
+#include "runtime/model/gguf/gguf_vocabulary.h"
 
 namespace headrace {
 namespace {
@@ -37,6 +38,7 @@ class GgufCheckpoint final : public Checkpoint {
 
   InputFile input_;
   GgufFile file_;
+  const GgufForm* form_ = nullptr;
   std::vector<GgufTensor> stored_;  // beside tensors(): where their bytes are
 };
 
@@ -49,10 +51,11 @@ GgufCheckpoint::GgufCheckpoint(const std::string& path) : input_(path) {
                 "give a Hugging Face directory (not a file in it) or a .gguf file");
   file_ = parse_gguf(input_);
   format_ = str("GGUF v", file_.version);
+  form_ = &gguf_form(file_);
   config_ = gguf_config(file_, input_);
   std::vector<TensorInfo> in_file, tensors;
   for (const GgufTensor& tensor : file_.tensors)
-    in_file.push_back({hf_tensor_name(tensor.name, config_.family), tensor.shape, tensor.type->name, tensor.bytes});
+    in_file.push_back({decoder_name(tensor.name, *form_), tensor.shape, tensor.type->name, tensor.bytes});
   std::unordered_set<std::string> used;
   for (DecoderTensor& tensor : decoder_tensors(config_)) used.insert(std::move(tensor.name));
   for (TensorPart& part : decoder_parts(config_, in_file, path_)) {
@@ -69,11 +72,9 @@ GgufCheckpoint::GgufCheckpoint(const std::string& path) : input_(path) {
   set_tensors(std::move(tensors));
 }
 
-// llama and mistral3 files hold the rows of each q and k head as rotary pairs (row 2i + j for half j, pair i), so that
-// a rotation turns neighbours; Hugging Face keeps the halves apart (row j * head_dim / 2 + i). 0: the rows are as they
-// should be.
+// Of q or k, where their rows are rotary pairs. 0: the rows are as they should be.
 int64_t GgufCheckpoint::permuted_heads(const TensorInfo& tensor) const {
-  if (config_.family != "llama" && config_.family != "mistral3") return 0;
+  if (!form_->rotary_pairs) return 0;
   const bool q = tensor.name.ends_with("self_attn.q_proj.weight") || tensor.name.ends_with("self_attn.q_proj.bias");
   const bool k = tensor.name.ends_with("self_attn.k_proj.weight") || tensor.name.ends_with("self_attn.k_proj.bias");
   const AttentionSpec& attention = config_.layers.front().attention();  // of all layers in these files

@@ -7,6 +7,7 @@
 #include "runtime/base/file_hints.h"
 #include "runtime/base/input_file.h"
 #include "runtime/base/json_file.h"
+#include "runtime/model/families/read_config.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/files/tensor_files.h"
 #include "runtime/model/files/tensor_parts.h"

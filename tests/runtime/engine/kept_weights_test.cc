@@ -13,7 +13,7 @@
 #include "kernels/weights/blocks.h"
 #include "offload/device/dry_run_device.h"
 #include "runtime/engine/engine.h"
-#include "runtime/model/files/dequantize.h"
+#include "runtime/model/gguf/dequantize.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/refusal.h"
 #include "tests/support/sanitized.h"

@@ -7,6 +7,7 @@
 
 #include "cache/base.h"
 #include "runtime/model/config_check.h"
+#include "runtime/model/families/read_config.h"
 #include "runtime/model/rope_overrides.h"
 
 namespace headrace {

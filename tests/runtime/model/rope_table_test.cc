@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "runtime/model/config.h"
+#include "runtime/model/families/read_config.h"
 
 namespace headrace {
 namespace {

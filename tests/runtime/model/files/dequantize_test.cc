@@ -1,5 +1,5 @@
 // Every type that can be read, against the reference's weights (tests/data/model, made by make_reference.py there).
-#include "runtime/model/files/dequantize.h"
+#include "runtime/model/gguf/dequantize.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "kernels/cpu/isa.h"
-#include "runtime/model/files/gguf.h"
+#include "runtime/model/gguf/gguf.h"
 
 namespace headrace {
 namespace {

@@ -1,13 +1,14 @@
 // GGUF files as models: names, order of rows, metadata, types. The files are built here; the real one is in
 // real_model_test.cc.
-#include "runtime/model/files/gguf.h"
+#include "runtime/model/gguf/gguf.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 
-#include "runtime/model/files/gguf_model.h"
+#include "runtime/model/families/read_config.h"
 #include "runtime/model/files/open_checkpoint.h"
+#include "runtime/model/gguf/gguf_vocabulary.h"
 #include "tests/runtime/model/files/model_files.h"
 #include "tests/support/temporary_folder.h"
 
@@ -31,6 +32,12 @@ std::vector<float> read_all(const Checkpoint& checkpoint, const std::string& nam
   std::vector<float> out(static_cast<size_t>(info->rows() * info->cols()));
   checkpoint.read_rows(*info, 0, info->rows(), DType::kF32, out.data());
   return out;
+}
+
+// The decoder's name of a tensor in a file of this architecture.
+std::string decoder_name_in(const std::string& arch, const std::string& name) {
+  const std::string bytes = small_gguf(arch).finish();
+  return decoder_name(name, gguf_form(parse_gguf(MemoryBytes(bytes, "m"))));
 }
 
 // The rows that Hugging Face's row `row` of a head of 16 comes from: pairs (2i, 2i + 1) against halves (i, i + 8).
@@ -57,7 +64,7 @@ TEST_P(GgufFamily, TensorsUnderTheirNamesInTheirOrder) {
   EXPECT_EQ(config.layers.front().attention().qk_norm, arch == "qwen3");
   EXPECT_EQ(config.end_ids, (std::vector<int32_t>{6, 7}));
   for (const GgufWriter::Tensor& stored : small_gguf_tensors(arch)) {
-    const std::string name = hf_tensor_name(stored.name, arch);
+    const std::string name = decoder_name_in(arch, stored.name);
     std::vector<float> values;
     for (const std::string& part : parts_of(name)) {
       const std::vector<float> rows = read_all(*checkpoint, part);
@@ -213,12 +220,12 @@ TEST(Gguf, VocabularyComesAcross) {
 }
 
 TEST(Gguf, NamesOfOthersStayAsTheyAre) {
-  EXPECT_EQ(hf_tensor_name("blk.12.ffn_down.weight", "llama"), "model.layers.12.mlp.down_proj.weight");
-  EXPECT_EQ(hf_tensor_name("blk.12.ffn_up.weight", "llama"), "model.layers.12.mlp.up_proj.weight");
-  EXPECT_EQ(hf_tensor_name("blk.12.ffn_up.weight", "phi3"), "model.layers.12.mlp.gate_up_proj.weight");
+  EXPECT_EQ(decoder_name_in("llama", "blk.12.ffn_down.weight"), "model.layers.12.mlp.down_proj.weight");
+  EXPECT_EQ(decoder_name_in("llama", "blk.12.ffn_up.weight"), "model.layers.12.mlp.up_proj.weight");
+  EXPECT_EQ(decoder_name_in("phi3", "blk.12.ffn_up.weight"), "model.layers.12.mlp.gate_up_proj.weight");
   for (const char* name :
        {"blk.", "blk.0", "blk.0.", "blk.0.attn_q", "blk.0.strange.weight", "v.blk.0.attn_q.weight", ""})
-    EXPECT_EQ(hf_tensor_name(name, "llama"), name);
+    EXPECT_EQ(decoder_name_in("llama", name), name);
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <functional>
 
 #include "cache/base.h"
-#include "runtime/model/config.h"
 #include "runtime/model/decoder_tensors.h"
+#include "runtime/model/families/read_config.h"
 
 namespace headrace::testing_support {
 namespace {

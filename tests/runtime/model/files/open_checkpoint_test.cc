@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "runtime/model/decoder_tensors.h"
+#include "runtime/model/families/read_config.h"
 #include "tests/runtime/model/files/model_files.h"
 #include "tests/support/refusal.h"
 #include "tests/support/scoped_variable.h"

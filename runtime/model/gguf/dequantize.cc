@@ -1,4 +1,4 @@
-#include "runtime/model/files/dequantize.h"
+#include "runtime/model/gguf/dequantize.h"
 
 #include <array>
 

@@ -1,4 +1,4 @@
-#include "runtime/model/files/gguf.h"
+#include "runtime/model/gguf/gguf.h"
 
 #include <algorithm>
 #include <bit>

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/base/input_file.h"
-#include "runtime/model/files/dequantize.h"
+#include "runtime/model/gguf/dequantize.h"
 
 namespace headrace {
 
@@ -71,6 +71,8 @@ class GgufFields {
   std::vector<int32_t> integers(const std::string& key) const;
   std::vector<float> numbers(const std::string& key) const;
   uint64_t array_size(const std::string& key) const;  // 0 if absent
+  // tokenizer.ggml.NAME, the id of a token; -1: none.
+  int32_t token_id(const char* name) const;
   [[noreturn]] void refuse(const std::string& key, const std::string& why, const std::string& hint = "") const;
 
  private:

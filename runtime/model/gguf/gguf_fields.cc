@@ -5,7 +5,7 @@
 
 #include "cache/base.h"
 #include "runtime/base/input_file.h"
-#include "runtime/model/files/gguf.h"
+#include "runtime/model/gguf/gguf.h"
 
 namespace headrace {
 namespace {
@@ -162,6 +162,12 @@ std::vector<float> GgufFields::numbers(const std::string& key) const {
 uint64_t GgufFields::array_size(const std::string& key) const {
   const GgufValue* value = array(key);
   return value == nullptr ? 0 : value->count;
+}
+
+int32_t GgufFields::token_id(const char* name) const {
+  // Some writers store -1 as an unsigned number; any id out of the vocabulary's range means "none".
+  const int64_t id = integer_or(std::string("tokenizer.ggml.") + name, INT32_MIN, UINT32_MAX, -1);
+  return id < 0 || id > INT32_MAX ? -1 : static_cast<int32_t>(id);
 }
 
 }  // namespace headrace

@@ -1,0 +1,49 @@
+// What the decoders that are like Llama's have in common: the pieces of which their families' readers are made. All
+// layers are alike. Each function throws Error(kBadInput) that names the file, the key and the value. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/model/config.h"
+#include "runtime/model/families/family.h"
+
+namespace headrace {
+
+// ---- config.json ----
+
+// Quantised weights, activations other than SiLU, biases of the MLP.
+void refuse_unsupported(const JsonFields& fields);
+// Calls it, and reads the hidden size, the vocabulary, the positions and epsilon.
+void read_sizes(const JsonFields& fields, ModelConfig* config);
+// What a file may leave out.
+struct HeadDefaults {
+  bool kv_heads = false;  // num_key_value_heads: one per head
+  int64_t head_dim = 0;   // 0: hidden / heads
+};
+AttentionSpec read_heads(const JsonFields& fields, const ModelConfig& config, const HeadDefaults& defaults);
+// sliding_window, if it is below the positions; `absent`: what its absence means. null: no window.
+void refuse_window(const JsonFields& fields, const ModelConfig& config, int64_t absent);
+// The layers, which have this attention; rotary positions, the head, the end ids. The sizes have been read.
+enum class QueryScale { kNone, kByPosition };
+void read_layers(const JsonFields& fields, const AttentionSpec& attention, ModelConfig* config,
+                 QueryScale scale = QueryScale::kNone);
+
+// ---- GGUF ----
+
+// The hidden size, the vocabulary, the positions and epsilon. Refuses mixtures of experts and LongRoPE.
+void read_sizes(const GgufSource& source, ModelConfig* config);
+// A scale of queries and keys that only Ministral 3 has.
+void refuse_query_scale(const GgufSource& source);
+// Heads, and the biases that the file has.
+AttentionSpec read_heads(const GgufSource& source, const ModelConfig& config);
+// The RoPE that the keys and rope_freqs.weight say; the positions that it makes.
+void read_rope(const GgufSource& source, ModelConfig* config);
+// The layers, which have this attention; the head.
+void read_layers(const GgufSource& source, const AttentionSpec& attention, ModelConfig* config);
+// All of these, for a family whose files say everything.
+void read_decoder(const GgufSource& source, ModelConfig* config);
+
+// The names of a layer's tensors.
+const std::vector<TensorName>& llama_like_tensors();
+
+}  // namespace headrace

@@ -1,0 +1,134 @@
+#include "runtime/model/families/read_config.h"
+
+#include <algorithm>
+#include <array>
+
+#include "cache/base.h"
+#include "runtime/base/json_file.h"
+#include "runtime/model/config_check.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+
+// In the order of the lists that errors print.
+std::array<const Family*, 5> families() {
+  return {&llama_family(), &mistral_family(), &phi3_family(), &qwen_family(), &seed_oss_family()};
+}
+
+bool contains(const std::vector<std::string_view>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string joined(const std::vector<std::string_view>& names) {
+  std::string text;
+  for (const std::string_view name : names) text += str(text.empty() ? "" : ", ", name);
+  return text;
+}
+
+std::string supported_json() {
+  std::vector<std::string_view> architectures, types;
+  for (const Family* family : families()) {
+    for (const JsonForm& form : family->json) {
+      architectures.insert(architectures.end(), form.architectures.begin(), form.architectures.end());
+      types.insert(types.end(), form.model_types.begin(), form.model_types.end());
+    }
+  }
+  return str("supported: ", joined(architectures), " (model_type ", joined(types), ")");
+}
+
+const JsonForm* find_form(const std::vector<std::string_view> JsonForm::*names, std::string_view name) {
+  for (const Family* family : families())
+    for (const JsonForm& form : family->json)
+      if (contains(form.*names, name)) return &form;
+  return nullptr;
+}
+
+const JsonForm& json_form(const JsonFields& fields) {
+  const JsonForm* by_architecture = nullptr;
+  if (const json* list = fields.find("architectures")) {
+    if (!list->is_array() || list->empty() || !list->front().is_string())
+      fields.refuse("architectures", "must be a list of names", supported_json());
+    by_architecture = find_form(&JsonForm::architectures, list->front().get<std::string>());
+    if (by_architecture == nullptr) fields.refuse("architectures", "is not supported", supported_json());
+  }
+  const std::string type = fields.string_or("model_type", "");
+  const JsonForm* const by_type = find_form(&JsonForm::model_types, type);
+  if (!type.empty() && by_type == nullptr) fields.refuse("model_type", "is not supported", supported_json());
+  if (by_type == nullptr && by_architecture == nullptr)
+    throw_error(ExitCode::kBadInput, fields.source(), "has neither architectures nor model_type", supported_json());
+  if (by_type != nullptr && by_architecture != nullptr && by_type != by_architecture)
+    fields.refuse("model_type", str("contradicts architectures ", shown(*fields.find("architectures"))));
+  return by_type == nullptr ? *by_architecture : *by_type;
+}
+
+std::string supported_gguf() {
+  std::string text;
+  for (const Family* family : families())
+    for (const GgufForm& form : family->gguf)
+      text += str(text.empty() ? "supported: " : ", ", form.architecture,
+                  form.also.empty() ? "" : str(" (also ", form.also, ")"));
+  return text;
+}
+
+void read_end_ids(const GgufSource& source, ModelConfig* config) {
+  for (const char* name : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
+    const int32_t id = source.fields.token_id(name);
+    if (id >= config->vocab)
+      throw_error(ExitCode::kBadInput, source.file.source,
+                  str("tokenizer.ggml.", name, " is ", id, ", not in the vocabulary of ", config->vocab));
+    if (id >= 0 && std::find(config->end_ids.begin(), config->end_ids.end(), id) == config->end_ids.end())
+      config->end_ids.push_back(id);
+  }
+}
+
+}  // namespace
+
+ModelConfig parse_config_json(std::string_view text, const std::string& source) {
+  const json object = parse_json_object(text, source);
+  const JsonFields fields(object, source);
+  const JsonForm& form = json_form(fields);
+  ModelConfig config;
+  config.family = form.name;
+  form.read(fields, &config);
+  check_config(config, source);
+  return config;
+}
+
+const GgufForm& gguf_form(const GgufFile& file) {
+  const GgufFields fields(file);
+  const std::string name = fields.string_or("general.architecture", "");
+  for (const Family* family : families())
+    for (const GgufForm& form : family->gguf)
+      if (form.architecture == name) return form;
+  fields.refuse("general.architecture", str("\"", printable(name), "\" is not supported"), supported_gguf());
+}
+
+ModelConfig gguf_config(const GgufFile& file, const ByteSource& bytes) {
+  const GgufForm& form = gguf_form(file);
+  const GgufSource source = {file, bytes, GgufFields(file), form.architecture};
+  if (const int64_t parts = source.fields.integer_or("split.count", 0, 65535, 0); parts > 1)
+    source.fields.refuse("split.count", str(parts, ": a file split into parts is not supported"),
+                         "merge the parts into one file");
+  ModelConfig config;
+  config.family = form.architecture;
+  form.read(source, &config);
+  read_end_ids(source, &config);
+  check_config(config, file.source);
+  return config;
+}
+
+std::string decoder_name(std::string_view name, const GgufForm& form) {
+  if (name == "token_embd.weight") return "model.embed_tokens.weight";
+  if (name == "output_norm.weight") return "model.norm.weight";
+  if (name == "output.weight") return "lm_head.weight";
+  const size_t dot = name.find('.', 4), last = name.rfind('.');
+  if (name.substr(0, 4) != "blk." || dot == std::string_view::npos || last <= dot) return std::string(name);
+  const std::string_view layer = name.substr(4, dot - 4), part = name.substr(dot + 1, last - dot - 1);
+  for (const TensorName& tensor : form.tensors)
+    if (part == tensor.gguf) return str("model.layers.", layer, ".", tensor.decoder, name.substr(last));
+  return std::string(name);
+}
+
+}  // namespace headrace
