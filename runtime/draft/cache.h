@@ -14,7 +14,7 @@
 #include "cache/layout.h"
 #include "kernels/attention/op.h"
 #include "offload/device/device.h"
-#include "runtime/model/forward.h"
+#include "runtime/layers/forward.h"
 
 namespace headrace {
 

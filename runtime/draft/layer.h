@@ -11,7 +11,7 @@
 #include "runtime/base/bump_allocator.h"
 #include "runtime/draft/buffers.h"
 #include "runtime/draft/cache.h"
-#include "runtime/model/forward.h"
+#include "runtime/layers/forward.h"
 
 namespace headrace {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "offload/device/device.h"
-#include "runtime/model/forward.h"
+#include "runtime/layers/forward.h"
 #include "runtime/session/layout.h"
 
 namespace headrace {

@@ -7,7 +7,7 @@
 
 #include "kernels/int8_attention/op.h"
 #include "runtime/base/bump_allocator.h"
-#include "runtime/model/int8_forward.h"
+#include "runtime/layers/int8_forward.h"
 
 namespace headrace {
 

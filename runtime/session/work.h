@@ -9,7 +9,7 @@
 #include "kernels/attention/op.h"
 #include "kernels/tree/op.h"
 #include "runtime/base/bump_allocator.h"
-#include "runtime/model/forward.h"
+#include "runtime/layers/forward.h"
 #include "runtime/session/int8_prefill.h"
 
 namespace headrace {

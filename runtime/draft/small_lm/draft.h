@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "runtime/draft/layer_draft.h"
-#include "runtime/model/forward.h"
+#include "runtime/layers/forward.h"
 #include "runtime/model/weights.h"
 
 namespace headrace {

@@ -1,4 +1,4 @@
-#include "runtime/model/int8_forward.h"
+#include "runtime/layers/int8_forward.h"
 
 #include <algorithm>
 

@@ -7,7 +7,7 @@
 
 #include "kernels/int8/op.h"
 #include "runtime/base/bump_allocator.h"
-#include "runtime/model/forward.h"
+#include "runtime/layers/forward.h"
 
 namespace headrace {
 

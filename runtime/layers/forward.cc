@@ -1,4 +1,4 @@
-#include "runtime/model/forward.h"
+#include "runtime/layers/forward.h"
 
 #include <algorithm>
 #include <cmath>
