@@ -13,16 +13,16 @@ DraftLayerWork DraftLayerWork::carve(const DraftLayerSizes& sizes, int64_t rows,
                                      BumpAllocator& allocator) {
   const auto rows_of = [&](int64_t width) { return allocator.take_bytes(sizes.bytes(rows * width)); };
   DraftLayerWork work;
-  work.inv_freq = allocator.take<float>(sizes.head_dim / 2);
-  work.cos_sin = allocator.take<float>(context * sizes.head_dim);
+  const LayerWidths widths = {.heads = sizes.heads, .q = sizes.attended()};
+  work.rope = RopeTables::carve({}, sizes.head_dim, context, allocator);
   work.normed = rows_of(sizes.hidden);
   work.qkv = rows_of(sizes.qkv_width());
   work.attention = rows_of(sizes.attended());
   work.gate_up = rows_of(2 * sizes.ffn);
   work.activated = rows_of(sizes.ffn);
   work.logits = allocator.take<float>(rows * sizes.vocab);
-  work.state = carve_states(queries, sizes.heads, sizes.attended(), allocator);
-  work.scratch = carve_states(queries * kDraftSegmentsPerLaunch, sizes.heads, sizes.attended(), allocator);
+  work.state = carve_states(widths, queries, allocator);
+  work.scratch = carve_states(widths, queries * kDraftSegmentsPerLaunch, allocator);
   return work;
 }
 
@@ -48,13 +48,7 @@ uint64_t DraftLayer::product_bytes(const ProductPlace& place, const DraftLayerSi
 }
 
 void DraftLayer::fill_rope(const RopeConfig& rope, int64_t max_positions) const {
-  fill_rope_table({.rope = &rope,
-                   .head_dim = sizes_.head_dim,
-                   .max_positions = max_positions,
-                   .rows = context_,
-                   .inv_freq = work_.inv_freq,
-                   .cos_sin = work_.cos_sin},
-                  compute_);
+  work_.rope.fill(rope, max_positions, compute_);
 }
 
 ProductParams DraftLayer::params_of(const Product& p) const {
@@ -97,7 +91,7 @@ void DraftLayer::rotate(void* qkv, const int32_t* positions, int64_t rows, const
         .k = k,
         .v = k + sizes_.bytes(sizes_.kv_heads * sizes_.head_dim),
         .positions = positions,
-        .cos_sin = work_.cos_sin,
+        .cos_sin = work_.rope.cos_sin,
         .k_out = to.k,
         .v_out = to.v,
         .type = sizes_.type,
@@ -129,7 +123,7 @@ void DraftLayer::rotate_queries(void* q, const int32_t* positions, int64_t rows)
   RopeParams turn{};
   turn.q = q;
   turn.positions = positions;
-  turn.cos_sin = work_.cos_sin;
+  turn.cos_sin = work_.rope.cos_sin;
   turn.type = turn.k_type = turn.v_type = sizes_.type;
   turn.rows = rows;
   turn.heads = sizes_.heads;

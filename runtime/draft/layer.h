@@ -12,6 +12,7 @@
 #include "runtime/draft/buffers.h"
 #include "runtime/draft/cache.h"
 #include "runtime/layers/forward.h"
+#include "runtime/layers/product_bytes.h"
 
 namespace headrace {
 
@@ -42,7 +43,7 @@ struct DraftLayerSizes {
 
 // Views into a draft's buffer.
 struct DraftLayerWork {
-  float *inv_freq, *cos_sin;  // [head_dim / 2], [context, head_dim]
+  RopeTables rope;
   void* normed;               // [rows, hidden]
   void *qkv, *attention;      // [rows, qkv_width()], [rows, attended()]
   void *gate_up, *activated;  // [rows, 2 ffn], [rows, ffn]

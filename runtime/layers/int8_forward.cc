@@ -37,7 +37,7 @@ struct Int8Product {
 };
 // Of `input`, which has been converted.
 void multiply(const Pass& pass, const Int8Layer& matrices, const Int8Product& p) {
-  const DType type = pass.weights->dtype();
+  const DType type = pass.type;
   if (matrices.lean) int8_weight({.weight = p.weight, .type = type, .out = p.converted}, *pass.stream);
   int8_product({.x = matrices.input,
                 .weight = p.converted,
@@ -62,8 +62,8 @@ void convert_input(const Pass& pass, const Int8Layer& matrices, const Input& inp
   int8_activation({.x = input.x,
                    .input = input.kind,
                    .norm = input.norm,
-                   .eps = static_cast<float>(pass.config->rms_eps),
-                   .type = pass.weights->dtype(),
+                   .eps = pass.eps,
+                   .type = pass.type,
                    .rows = pass.rows,
                    .cols = input.cols,
                    .out = matrices.input},
@@ -125,8 +125,8 @@ void int8_layer_weights(const LayerWeights& w, DType type, const Int8Layer& to, 
 
 void int8_qkv_product(const Pass& pass, const LayerWeights& w, const Int8Layer& matrices, const void* hidden) {
   const TraceSpan span(*pass.stream, "qkv");
-  CHECK(pass.hidden_type == pass.weights->dtype());
-  convert_input(pass, matrices, {hidden, Int8Input::kNormed, pass.config->hidden, w.input_norm});
+  CHECK(pass.hidden_type == pass.type);
+  convert_input(pass, matrices, {hidden, Int8Input::kNormed, w.qkv.cols, w.input_norm});
   multiply(pass, matrices, {w.qkv, matrices.qkv, w.qkv_bias, nullptr, pass.work.qkv});
 }
 
@@ -134,7 +134,7 @@ void int8_layer_output(const Pass& pass, const LayerWeights& w, const Int8Layer&
   const TraceSpan span(*pass.stream, "output, mlp");
   convert_input(pass, matrices, {pass.work.attention, Int8Input::kPlain, w.spec.attention().q_width()});
   multiply(pass, matrices, {w.output, matrices.output, w.output_bias, hidden, hidden});
-  convert_input(pass, matrices, {hidden, Int8Input::kNormed, pass.config->hidden, w.ffn_norm});
+  convert_input(pass, matrices, {hidden, Int8Input::kNormed, w.gate_up.cols, w.ffn_norm});
   multiply(pass, matrices, {w.gate_up, matrices.gate_up, nullptr, nullptr, pass.work.gate_up});
   convert_input(pass, matrices, {pass.work.gate_up, Int8Input::kGated, w.spec.ffn.width});
   multiply(pass, matrices, {w.down, matrices.down, nullptr, hidden, hidden});

@@ -114,19 +114,6 @@ struct ModelConfig {
     for (const LayerSpec& layer : layers) sum += layer.has_attention() ? 2 * layer.attention().kv_width() : 0;
     return sum;
   }
-  int64_t most_heads() const {
-    return largest([](const LayerSpec& layer) { return layer.has_attention() ? layer.attention().heads : 0; });
-  }
-  int64_t widest_q() const {
-    return largest([](const LayerSpec& layer) { return layer.has_attention() ? layer.attention().q_width() : 0; });
-  }
-  // The largest of `size(layer)` over all layers: for buffers that the layers use in turn.
-  template <typename Size>
-  int64_t largest(Size size) const {
-    int64_t most = 0;
-    for (const LayerSpec& layer : layers) most = std::max<int64_t>(most, size(layer));
-    return most;
-  }
 };
 
 // Inverse frequencies, [head_dim / 2] in f32 as the reference implementation computes them, and the factor that cos and

@@ -25,13 +25,7 @@ SessionBuffers::SessionBuffers(const SessionPlan& plan) : plan_(plan) {
   host_ = layout.carve_inputs(inputs);
   host_result_ = layout.carve_result(results);
   const ModelConfig& config = layout.config();
-  fill_rope_table({.rope = &config.rope,
-                   .head_dim = config.rope_dims(),
-                   .max_positions = config.max_positions,
-                   .rows = layout.options().context_tokens,
-                   .inv_freq = step_.inv_freq,
-                   .cos_sin = step_.cos_sin},
-                  layout.compute());
+  step_.rope.fill(config.rope, config.max_positions, layout.compute());
 }
 
 void SessionBuffers::allocate_passes() {
@@ -48,15 +42,15 @@ const int32_t* SessionBuffers::host_tree_tokens() const {
 
 Pass SessionBuffers::make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path) const {
   const RowShape exact = plan_.layout.shape().exact();
-  return {.config = &plan_.layout.config(),
-          .weights = &plan_.layout.weights(),
-          .work = work,
+  const DType type = plan_.layout.weights().dtype();
+  return {.work = work,
           .positions = positions,
-          .cos_sin = step_.cos_sin,
-          .table_rows = plan_.layout.options().context_tokens,
+          .rope = step_.rope,
+          .type = type,
           .k_type = exact.k_type,
           .v_type = exact.v_type,
-          .hidden_type = path == ProductPath::kDecode ? DType::kF32 : plan_.layout.weights().dtype(),
+          .hidden_type = path == ProductPath::kDecode ? DType::kF32 : type,
+          .eps = static_cast<float>(plan_.layout.config().rms_eps),
           .rows = rows,
           .path = path,
           .stream = &plan_.layout.compute()};

@@ -15,7 +15,7 @@ Int8PrefillWork Int8PrefillWork::carve(const Size& size, BumpAllocator& allocato
   const ModelConfig& config = size.config;
   const AttentionSpec& attention = config.attention();
   const AttentionShape shape = {.queries = size.layer.rows,
-                                .heads = config.most_heads(),
+                                .heads = LayerWidths::of(config).heads,
                                 .kv_heads = attention.kv_heads,
                                 .head_dim = attention.head_dim,
                                 .q_stride = attention.qkv_width(),

@@ -4,6 +4,7 @@
 
 #include "offload/disk/file.h"
 #include "runtime/kv/row_copy.h"
+#include "runtime/layers/product_bytes.h"
 #include "runtime/speculation/pending_tree.h"
 
 namespace headrace {
@@ -143,26 +144,24 @@ StepResult SessionLayout::carve_result(BumpAllocator& allocator) const {
 }
 
 StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& later) const {
-  const int64_t rows = padded(pass_rows()), table = options_.context_tokens;
+  const int64_t rows = padded(pass_rows());
+  const LayerWidths widths = LayerWidths::of(config_);
   StepWork work;
   work.result = carve_result(allocator);
   const uint64_t before = allocator.used_bytes();
   work.inputs = carve_inputs(allocator);
   work.path_offset = allocator.used_bytes() - before -
                      round_up(static_cast<uint64_t>(pass_rows() * path_stride()) * sizeof(int32_t), 256);
-  work.inv_freq = allocator.take<float>(config_.rope_dims() / 2);
-  work.cos_sin = allocator.take<float>(rope_tables(config_.rope) * table * config_.rope_dims());
+  work.rope = RopeTables::carve(config_.rope, config_.rope_dims(), options_.context_tokens, allocator);
   work.hidden = allocator.take<float>(rows * config_.hidden);
-  std::byte* const layer = later.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
-  if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), rows, layer);
-  const int64_t heads = config_.most_heads(), width = config_.widest_q();
-  const uint64_t one = static_cast<uint64_t>(width + 2 * heads) * sizeof(float);  // of the states of a row
+  work.layer = LayerWork::carve(widths, weights_.dtype(), rows, later);
+  const uint64_t one = static_cast<uint64_t>(widths.q + 2 * widths.heads) * sizeof(float);  // of the states of a row
   const int64_t most = pass_rows() * kMaxPrefixSegments;
   work.scratch_rows = std::clamp(static_cast<int64_t>(kScratchBytes / one), pass_rows(), most);
-  work.state = carve_states(pass_rows(), heads, width, later);
-  work.scratch = carve_states(work.scratch_rows, heads, width, later);
+  work.state = carve_states(widths, pass_rows(), later);
+  work.scratch = carve_states(widths, work.scratch_rows, later);
   if (partial_on() && options_.partial.shape.copy == DType::kInt4) {
-    work.rotated_q = later.take_bytes(static_cast<uint64_t>(pass_rows() * width) * dtype_bytes(weights_.dtype()));
+    work.rotated_q = later.take_bytes(static_cast<uint64_t>(pass_rows() * widths.q) * dtype_bytes(weights_.dtype()));
   }
   work.logits = later.take<float>(logit_rows() * config_.vocab);
   work.sample_workspace = later.take_bytes(sample_workspace_bytes(drawn_rows(), config_.vocab));
@@ -195,7 +194,7 @@ void SessionLayout::plan_work(PlanInput* input) const {
   }
   if (scored()) prefill_products = std::max(prefill_products, products(kDrawnRows, ProductPath::kDecode));
   const uint64_t work = whole_pages(step.used_bytes()) + pointer_bytes() + partial_work_bytes();
-  const uint64_t table_row = static_cast<uint64_t>(rope_tables(config_.rope) * config_.rope_dims()) * sizeof(float);
+  const uint64_t table_row = RopeTables::row_bytes(config_.rope, config_.rope_dims());
   input->decode_work = {.bytes = work + whole_pages(later.used_bytes()) + products(pass_rows(), ProductPath::kDecode),
                         .per_context_row = table_row};
   input->prefill_work = {
@@ -296,8 +295,7 @@ PrefillWork SessionLayout::carve_prefill(const PromptShape& shape, BumpAllocator
   work.ids = allocator.take<int32_t>(prompt);
   work.positions = allocator.take<int32_t>(prompt);
   work.hidden = allocator.take_bytes(static_cast<uint64_t>(computed) * hidden_row_bytes());
-  std::byte* const layer = allocator.take_bytes(layer_work_bytes(config_, weights_.dtype(), group));
-  if (layer != nullptr) work.layer = layer_work(config_, weights_.dtype(), group, layer);
+  work.layer = LayerWork::carve(LayerWidths::of(config_), weights_.dtype(), group, allocator);
   const uint64_t matrices = matrices_bytes();
   work.matrices = matrices > 0 ? allocator.take_bytes(matrices) : nullptr;
   if (options_.prefill_int8) {

@@ -41,7 +41,7 @@ class Comparison {
     }
     std::copy_n(kept, bytes, host_.data());
     compute_.copy(work_.reference, host_.data(), bytes, Link::kHostToDevice, "states");
-    output_logits(pass, work_.reference, work_.reference_logits);
+    output_logits(pass, layout_.weights(), work_.reference, work_.reference_logits);
     const int64_t vocab = layout_.config().vocab;
     const auto size = static_cast<size_t>(vocab);
     const uint64_t logit_bytes = static_cast<uint64_t>(pass.rows * vocab) * sizeof(float);
@@ -90,7 +90,7 @@ bool score_prompt(const SessionLayout& layout, const SessionBuffers& buffers, co
     pass.hidden_type = layout.weights().dtype();  // the states are prefill's
     const std::byte* const hidden =
         static_cast<std::byte*>(work.hidden) + static_cast<uint64_t>(first) * layout.hidden_row_bytes();
-    output_logits(pass, hidden, work.logits);
+    output_logits(pass, layout.weights(), hidden, work.logits);
     token_log_probs({.logits = work.logits,
                      .tokens = work.next + first,
                      .log_probs = work.log_probs + first,

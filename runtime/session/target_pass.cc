@@ -258,7 +258,7 @@ void TargetPass::draw(const Pass& pass) {
   for (int64_t first = 0; first < pass.rows; first += layout_.drawn_rows()) {
     Pass some = pass;
     some.rows = std::min(layout_.drawn_rows(), pass.rows - first);
-    output_logits(some, buffers_.step().hidden + first * config_.hidden, buffers_.step().logits);
+    output_logits(some, weights_, buffers_.step().hidden + first * config_.hidden, buffers_.step().logits);
     const TraceSpan span(compute_, "sample");
     sample({.logits = buffers_.step().logits,
             .positions = buffers_.step().inputs.draw_positions + first,

@@ -60,7 +60,7 @@ class Eagle3Draft final : public LayerDraft {
   Round catch_up(int32_t root, int64_t position) override;
   const float* forward_root(const Round&) override { return work_.layer.logits; }  // computed by catch_up()
   const float* forward_level(const Round& round, int64_t level, const DraftRows& rows) override;
-  const float* cos_sin() const override { return work_.layer.cos_sin; }
+  const float* cos_sin() const override { return work_.layer.rope.cos_sin; }
 
   int64_t first_prompt_row() const;   // the first that the cache keeps
   int64_t first_feature_row() const;  // the first whose features are kept: no later

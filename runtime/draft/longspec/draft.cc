@@ -90,7 +90,7 @@ class LongSpecDraft final : public LayerDraft {
   void begin() override;
   Round catch_up(int32_t root, int64_t position) override;
   const float* forward_root(const Round& round) override;
-  const float* cos_sin() const override { return work_.layer.cos_sin; }
+  const float* cos_sin() const override { return work_.layer.rope.cos_sin; }
   const float* forward_level(const Round& round, int64_t level, const DraftRows& rows) override;
 
   // Computes the keys and values of the self-attention from tokens, and the input of its queries.

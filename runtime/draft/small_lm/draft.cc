@@ -5,6 +5,7 @@
 #include "kernels/elementwise/op.h"
 #include "runtime/base/unsigned.h"
 #include "runtime/draft/attention.h"
+#include "runtime/layers/product_bytes.h"
 
 namespace headrace {
 namespace {
@@ -53,44 +54,36 @@ void SimpleDraft::carve(Buffers* buffers) {
   const int64_t most = most_rows(chain_rows()), rows = padded(most);
   BumpAllocator& allocator = buffers->work;
   carve_inputs(chain_rows(), 0, buffers);
-  work_.inv_freq = allocator.take<float>(config_.rope_dims() / 2);
-  work_.cos_sin = allocator.take<float>(rope_tables(config_.rope) * shape_.context_rows * config_.rope_dims());
+  const LayerWidths widths = LayerWidths::of(config_);
+  work_.rope = RopeTables::carve(config_.rope, config_.rope_dims(), shape_.context_rows, allocator);
   work_.hidden = allocator.take<float>(rows * config_.hidden);
-  std::byte* const layer = allocator.take_bytes(layer_work_bytes(config_, weights_.dtype(), rows));
-  if (layer != nullptr) work_.layer = layer_work(config_, weights_.dtype(), rows, layer);
+  work_.layer = LayerWork::carve(widths, weights_.dtype(), rows, allocator);
   work_.logits = allocator.take<float>(padded(options_.tree.widest()) * config_.vocab);
-  const int64_t heads = config_.most_heads(), width = config_.widest_q();
-  work_.state = carve_states(most, heads, width, allocator);
-  work_.scratch = carve_states(most * kDraftSegmentsPerLaunch, heads, width, allocator);
+  work_.state = carve_states(widths, most, allocator);
+  work_.scratch = carve_states(widths, most * kDraftSegmentsPerLaunch, allocator);
 }
 
 uint64_t SimpleDraft::product_bytes() const {
   const ProductPlace place = product_place(device_.backend(), device_.threads(), weights_.keeps_blocks());
-  return product_kind_bytes(config_, weights_.dtype(), place, chain_rows(), ProductPath::kDecode);
+  const DType type = weights_.dtype();
+  std::vector<ProductSize> sizes = layer_products(config_.hidden, config_.layers, type, DType::kF32);
+  sizes.push_back({config_.vocab, config_.hidden, DType::kF32});
+  return most_product_bytes({place, type, chain_rows(), ProductPath::kDecode}, sizes);
 }
 
-void SimpleDraft::begin() {
-  fill_rope_table({.rope = &config_.rope,
-                   .head_dim = config_.rope_dims(),
-                   .max_positions = config_.max_positions,
-                   .rows = shape_.context_rows,
-                   .inv_freq = work_.inv_freq,
-                   .cos_sin = work_.cos_sin},
-                  *compute_);
-}
+void SimpleDraft::begin() { work_.rope.fill(config_.rope, config_.max_positions, *compute_); }
 
 // ---- the model ------------------------------------------------------------------------------------------------------
 
 Pass SimpleDraft::make_pass(const int32_t* positions, int64_t rows) const {
-  return {.config = &config_,
-          .weights = &weights_,
-          .work = work_.layer,
+  return {.work = work_.layer,
           .positions = positions,
-          .cos_sin = work_.cos_sin,
-          .table_rows = shape_.context_rows,
+          .rope = work_.rope,
+          .type = weights_.dtype(),
           .k_type = shape_.rows.k_type,
           .v_type = shape_.rows.v_type,
           .hidden_type = DType::kF32,
+          .eps = static_cast<float>(config_.rms_eps),
           .rows = rows,
           .path = ProductPath::kDecode,
           .stream = compute_};
@@ -121,7 +114,7 @@ void SimpleDraft::forward(const DraftRows& rows) {
 
 // Rows [first, first + count) of work_.hidden -> work_.logits from row 0 on.
 const float* SimpleDraft::predict(int64_t first, int64_t count) {
-  output_logits(make_pass(nullptr, count), work_.hidden + first * config_.hidden, work_.logits);
+  output_logits(make_pass(nullptr, count), weights_, work_.hidden + first * config_.hidden, work_.logits);
   return work_.logits;
 }
 

@@ -29,8 +29,8 @@ class SimpleDraft final : public LayerDraft {
 
  private:
   struct Work {
-    float *inv_freq, *cos_sin;  // [head_dim / 2], [context, head_dim]
-    float* hidden;              // [rows, hidden]
+    RopeTables rope;
+    float* hidden;  // [rows, hidden]
     LayerWork layer;
     float* logits;  // [widest level, vocab]
     AttentionState state, scratch;
@@ -47,7 +47,7 @@ class SimpleDraft final : public LayerDraft {
   void forward(const DraftRows& rows);
   const float* predict(int64_t first, int64_t count);
   int64_t extend(std::span<const int32_t> tokens);
-  const float* cos_sin() const override { return work_.cos_sin; }
+  const float* cos_sin() const override { return work_.rope.cos_sin; }
 
   const ModelConfig& config_;
   const Weights& weights_;

@@ -1,0 +1,46 @@
+#include "runtime/layers/layer_work.h"
+
+#include <algorithm>
+
+namespace headrace {
+
+LayerWidths LayerWidths::of(int64_t hidden, std::span<const LayerSpec> layers) {
+  LayerWidths widths{.hidden = hidden};
+  for (const LayerSpec& layer : layers) {
+    widths.heads = std::max(widths.heads, layer.attention().heads);
+    widths.q = std::max(widths.q, layer.attention().q_width());
+    widths.qkv = std::max(widths.qkv, layer.attention().qkv_width());
+    widths.ffn = std::max(widths.ffn, layer.ffn.width);
+  }
+  return widths;
+}
+
+LayerWork LayerWork::carve(const LayerWidths& widths, DType type, int64_t rows, BumpAllocator& allocator) {
+  const auto rows_of = [&](int64_t width) -> void* {
+    return allocator.take_bytes(static_cast<uint64_t>(rows * width) * dtype_bytes(type));
+  };
+  LayerWork work;
+  work.normed = rows_of(widths.hidden);
+  work.qkv = rows_of(widths.qkv);
+  work.attention = rows_of(widths.q);
+  work.gate_up = rows_of(2 * widths.ffn);
+  work.activated = rows_of(widths.ffn);
+  return work;
+}
+
+AttentionState carve_states(const LayerWidths& widths, int64_t rows, BumpAllocator& allocator) {
+  return {.o = allocator.take<float>(rows * widths.q), .ml = allocator.take<float>(rows * widths.heads * 2)};
+}
+
+RowShape row_shape(std::span<const LayerSpec> layers, DType k_type, DType v_type, DType exact) {
+  const auto with_rows = [](const LayerSpec& layer) { return layer.has_attention(); };
+  const AttentionSpec& a = std::find_if(layers.begin(), layers.end(), with_rows)->attention();
+  return {.layers = std::count_if(layers.begin(), layers.end(), with_rows),
+          .kv_heads = a.kv_heads,
+          .head_dim = a.head_dim,
+          .k_type = k_type,
+          .v_type = v_type,
+          .exact_type = exact};
+}
+
+}  // namespace headrace

@@ -1,0 +1,44 @@
+// The buffers that layers compute in, divided from one buffer by the widths of the layers. Plain values and views.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "cache/layout.h"
+#include "kernels/attention/op.h"
+#include "runtime/base/bump_allocator.h"
+#include "runtime/model/config.h"
+
+namespace headrace {
+
+// The greatest widths of layers that use the same buffers in turn.
+struct LayerWidths {
+  int64_t hidden = 0;
+  int64_t heads = 0, q = 0, qkv = 0, ffn = 0;
+
+  static LayerWidths of(int64_t hidden, std::span<const LayerSpec> layers);
+  static LayerWidths of(const ModelConfig& config) { return of(config.hidden, config.layers); }
+};
+
+// Room for one layer's activations of up to `rows` rows.
+struct LayerWork {
+  void* normed = nullptr;     // [rows, hidden]
+  void* qkv = nullptr;        // [rows, (heads + 2 kv_heads) * head_dim]
+  void* attention = nullptr;  // [rows, heads * head_dim]
+  void* gate_up = nullptr;    // [rows, 2 * ffn]
+  void* activated = nullptr;  // [rows, ffn]
+
+  static LayerWork carve(const LayerWidths& widths, DType type, int64_t rows, BumpAllocator& allocator);
+};
+
+// States of attention of `rows` queries.
+AttentionState carve_states(const LayerWidths& widths, int64_t rows, BumpAllocator& allocator);
+
+// Of the layers with attention, whose rows are alike. `exact`: the weights' type, in which low-bit rows are held
+// exactly.
+RowShape row_shape(std::span<const LayerSpec> layers, DType k_type, DType v_type, DType exact);
+inline RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type, DType exact) {
+  return row_shape(config.layers, k_type, v_type, exact);
+}
+
+}  // namespace headrace
