@@ -21,7 +21,7 @@ void draft_prefix_attention(PrefixAttentionParams prefix, std::span<const KvSegm
 void draft_attention(const DraftAttentionParams& params, const DraftCache& cache, std::vector<KvSegment>* segments,
                      Stream& stream) {
   const DraftRows& rows = params.rows;
-  const DraftCache::Tail tail = cache.tail(params.layer);
+  const TailRows tail = cache.tail(params.layer);
   tail_attention({.shape = params.shape,
                   .q = params.q,
                   .positions = rows.positions,

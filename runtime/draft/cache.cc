@@ -89,7 +89,7 @@ KvRows DraftCache::sinks(int64_t layer) const {
 
 KvRows DraftCache::pass_rows_from(int64_t layer, int64_t pass_row) const {
   CHECK(pass_row >= 0 && pass_row < shape_.pass_rows, "pass_row=", pass_row);
-  const Tail views = tail(layer);
+  const TailRows views = tail(layer);
   const RowShape& rows = shape_.rows;
   const auto row_of = [&](const void* base, uint64_t row_bytes) {
     return static_cast<std::byte*>(const_cast<void*>(base)) + u(pass_row) * row_bytes;
@@ -100,13 +100,15 @@ KvRows DraftCache::pass_rows_from(int64_t layer, int64_t pass_row) const {
           .head_stride = rows.head_dim};
 }
 
-DraftCache::Tail DraftCache::tail(int64_t layer) const {
+TailRows DraftCache::tail(int64_t layer) const {
   const RowShape& rows = shape_.rows;
   const std::byte* const pass_v = pass_.data() + u(rows.layers * shape_.pass_rows) * rows.k_bytes();
   return {.ring_k = k_of(layer),
           .ring_v = v_of(layer),
           .pass_k = pass_.data() + u(layer * shape_.pass_rows) * rows.k_bytes(),
-          .pass_v = pass_v + u(layer * shape_.pass_rows) * rows.v_bytes()};
+          .pass_v = pass_v + u(layer * shape_.pass_rows) * rows.v_bytes(),
+          .ring_rows = ring_rows_,
+          .pass_rows = shape_.pass_rows};
 }
 
 void DraftCache::set_rows(int64_t rows, bool sinks_written) {
@@ -192,7 +194,7 @@ void DraftCache::place(const Chunks& chunks, const float* cos_sin, Stream& compu
 
 void DraftCache::append(const int32_t* source, int64_t count, Stream& compute) {
   CHECK(shape_.windowed() || rows_ + count <= ring_rows_, "rows ", rows_, " + ", count, " of ", ring_rows_);
-  const Tail views = tail(0);
+  const TailRows views = tail(0);
   commit_rows({.pass_k = views.pass_k,
                .pass_v = views.pass_v,
                .source = source,

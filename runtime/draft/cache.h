@@ -14,7 +14,7 @@
 #include "cache/layout.h"
 #include "kernels/attention/op.h"
 #include "offload/device/device.h"
-#include "runtime/layers/forward.h"
+#include "runtime/layers/attention.h"
 
 namespace headrace {
 
@@ -87,10 +87,7 @@ class DraftCache {
   int64_t placed_rows() const { return placed_; }  // that prefix() has before the window
   // The runs before the tail of every query from position rows() to `deepest`, in order, up to prefix_end().
   void prefix(int64_t layer, int64_t deepest, std::vector<KvSegment>* out) const;
-  struct Tail {
-    const void *ring_k, *ring_v, *pass_k, *pass_v;
-  };
-  Tail tail(int64_t layer) const;
+  TailRows tail(int64_t layer) const;
   // Position rows() + j becomes pass row source[j] (device memory).
   void append(const int32_t* source, int64_t count, Stream& compute);
   void rewind(int64_t rows);  // forgets the rows from there on

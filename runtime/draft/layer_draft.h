@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/product/op.h"
 #include "offload/device/graph.h"
 #include "runtime/base/bump_allocator.h"
 #include "runtime/draft/buffers.h"

@@ -1,82 +1,14 @@
 #include "runtime/session/attend.h"
 
 #include <algorithm>
-#include <functional>
-#include <limits>
 #include <utility>
-#include <vector>
 
-#include "cache/attention_parts.h"
-#include "offload/device/trace.h"
+#include "runtime/layers/attention.h"
 
 namespace headrace {
 namespace {
 
 constexpr int64_t kScoringNodes = 64;  // nodes of a refresh whose queries choose the blocks
-
-// The rows of a segment from `first` on, at most `rows`.
-KvSegment part_of(const KvSegment& segment, int32_t first, int32_t rows, const AttentionShape& shape) {
-  KvSegment part = segment;
-  part.position += first;
-  part.rows = std::min(rows, segment.rows - first);
-  if (low_bit(shape.k_type) || low_bit(shape.v_type)) {
-    part.first_row += first;
-    return part;
-  }
-  const auto at = [&](const void* plane, DType type) {
-    return static_cast<const std::byte*>(plane) + row_bytes(type, shape.head_dim) * static_cast<uint64_t>(first);
-  };
-  part.k = at(segment.k, shape.k_type);
-  part.v = at(segment.v, shape.v_type);
-  return part;
-}
-
-// Collects segments in order for launches of the prefix kernel, and passes each batch to `seen` as well.
-class PrefixFold {
- public:
-  using Seen = std::function<void(std::span<const KvSegment>)>;
-  PrefixFold(const PrefixAttentionParams& params, int64_t per_launch, int64_t end_row, Seen seen, Stream& stream)
-      : params_(params), per_launch_(per_launch), end_row_(end_row), seen_(std::move(seen)), stream_(stream) {}
-
-  void add(const KvSegment& segment) {
-    if (segment.position >= end_row_ || segment.rows <= 0) return;  // beyond every query's prefix
-    // All of its parts, also those beyond, so that the number of segments says how many launches there are.
-    const auto rows =
-        static_cast<int32_t>(attention_part_rows(segment.position, params_.shape.k_type, params_.shape.v_type));
-    for (int32_t first = 0; first < segment.rows; first += rows) {
-      if (params_.segment_count == per_launch_) launch();
-      params_.segments[params_.segment_count++] = part_of(segment, first, rows, params_.shape);
-    }
-    if (seen_) whole_.push_back(segment);
-  }
-  void flush() {
-    if (params_.segment_count > 0) launch();
-  }
-  // Call if other work is enqueued between the tail and the segments.
-  void follow() { params_.beside_tail = false; }
-  // Launches with the remaining segments, even if there are none, and writes `out`.
-  void finish(void* out) {
-    params_.out = out;
-    launch();
-  }
-
- private:
-  void launch() {
-    const bool any = params_.segment_count > 0;
-    const TraceSpan span(stream_, any ? TraceName("prefix from row", params_.segments[0].position) : "attention's end");
-    prefix_attention(params_, stream_);
-    if (!whole_.empty()) seen_(whole_);
-    whole_.clear();
-    params_.segment_count = 0;
-    params_.beside_tail = false;
-  }
-
-  PrefixAttentionParams params_;
-  const int64_t per_launch_, end_row_;
-  const Seen seen_;
-  std::vector<KvSegment> whole_;  // the segments of this launch, for seen_
-  Stream& stream_;
-};
 
 // The nodes of a refresh whose queries select blocks: `count` before `end`. Those of the tree's first nodes, which are
 // the likeliest of a large tree, and if these are few those before it. With kTree, all of the tree's nodes. If only the
@@ -97,18 +29,25 @@ PassAttention::PassAttention(const SessionPlan& plan, const SessionBuffers& buff
     : layout_(plan.layout), compute_(layout_.compute()), buffers_(buffers), kv_(kv) {}
 
 void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope) {
-  PrefixAttentionParams params{};
-  params.shape = attention_shape(pass, layout_.config().attention());
-  params.q = pass.work.qkv;
-  params.state = buffers_.step().state;
-  params.scratch = buffers_.step().scratch;
-  tail(pass, layer, scope.mode == StepMode::kPartial ? kv_.partial->tail_first() : nullptr);
+  const StepWork& step = buffers_.step();
+  const KvCache::TailViews tail = kv_.cache.tail(layer);
+  const bool partial = scope.mode == StepMode::kPartial;
+  PrefixAttentionParams params =
+      attend_tail({.shape = attention_shape(pass, layout_.config().attention()),
+                   .q = pass.work.qkv,
+                   .positions = pass.positions,
+                   .committed = step.inputs.committed,
+                   .path = step.inputs.path,
+                   .path_stride = layout_.path_stride(),
+                   .state = step.state,
+                   .scratch = step.scratch,
+                   .first = partial ? kv_.partial->tail_first() : nullptr},
+                  {tail.ring_k, tail.ring_v, tail.pass_k, tail.pass_v, kTailRingRows, layout_.pass_rows()}, compute_);
   params.beside_tail = compute_.tracing().trace == nullptr;  // a trace shows the time of each
-  if (scope.mode == StepMode::kPartial) {
-    params.positions = buffers_.step().inputs.slots;
+  if (partial) {
+    params.positions = step.inputs.slots;
     partial_prefix(params, pass, layer, scope);
   } else {
-    params.positions = pass.positions;
     params.shape.k_type = kv_.cache.shape().k_type;
     params.shape.v_type = kv_.cache.shape().v_type;
     full_prefix(params, pass, layer, scope);
@@ -116,7 +55,7 @@ void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope)
 }
 
 void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope) {
-  PrefixFold::Seen seen;
+  PrefixLaunches::Seen seen;
   KvCache& cache = kv_.cache;
   PartialRows* const partial = kv_.partial;
   int64_t end_row = tail_begin(scope.deepest_position);
@@ -130,7 +69,8 @@ void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, 
     end_row = std::max(end_row, options.shape.window_begin(cache.rows(), cache.pending_rows()));
     seen = [this, partial, layer](std::span<const KvSegment> segments) { partial->gather(layer, segments, compute_); };
   }
-  PrefixFold fold(params, segments_a_launch(params.shape), end_row, std::move(seen), compute_);
+  PrefixFold fold(params, {.segments = segments_a_launch(params.shape), .end_row = end_row, .seen = std::move(seen)},
+                  compute_);
   const int64_t sealed = cache.sealed_segments(), resident = std::min(sealed, cache.resident_segments(layer));
   for (int64_t i = 0; i < resident; ++i) fold.add(cache.resident_segment(layer, i));
   KvStreamer* const streamer = kv_.streamer;
@@ -153,34 +93,13 @@ void PassAttention::partial_prefix(PrefixAttentionParams params, const Pass& pas
   params.shape.k_type = kv_.partial->k_type();
   params.shape.v_type = kv_.partial->v_type();
   params.rotated_q = buffers_.step().rotated_q;
-  PrefixFold fold(params, segments_a_launch(params.shape), std::numeric_limits<int64_t>::max(), {}, compute_);
+  PrefixFold fold(params, {.segments = segments_a_launch(params.shape)}, compute_);
   for (const KvSegment& segment : kv_.partial->segments(layer, scope.deepest_position)) fold.add(segment);
   fold.finish(pass.work.attention);
 }
 
 int64_t PassAttention::segments_a_launch(const AttentionShape& shape) const {
   return std::min(buffers_.step().scratch_rows / shape.queries, most_prefix_segments(shape.head_dim));
-}
-
-void PassAttention::tail(const Pass& pass, int64_t layer, const int32_t* first) {
-  const TraceSpan span(compute_, "tail");
-  const KvCache::TailViews rows = kv_.cache.tail(layer);
-  const StepWork& step = buffers_.step();
-  tail_attention({.shape = attention_shape(pass, layout_.config().attention()),
-                  .q = pass.work.qkv,
-                  .positions = pass.positions,
-                  .committed = step.inputs.committed,
-                  .path = step.inputs.path,
-                  .ring_k = rows.ring_k,
-                  .ring_v = rows.ring_v,
-                  .pass_k = rows.pass_k,
-                  .pass_v = rows.pass_v,
-                  .state = step.state,
-                  .path_stride = layout_.path_stride(),
-                  .ring_rows = kTailRingRows,
-                  .pass_rows = layout_.pass_rows(),
-                  .first = first},
-                 compute_);
 }
 
 ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t count) {

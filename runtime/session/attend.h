@@ -39,7 +39,6 @@ class PassAttention {
  private:
   void full_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope);
   void partial_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope);
-  void tail(const Pass& pass, int64_t layer, const int32_t* first);
   int64_t segments_a_launch(const AttentionShape& shape) const;
 
   const SessionLayout& layout_;

@@ -81,7 +81,7 @@ class DraftCacheTest : public ::testing::Test {
         }
       }
       ASSERT_EQ(seen, wanted) << "at " << position;
-      const DraftCache::Tail tail = cache_->tail(layer);
+      const TailRows tail = cache_->tail(layer);
       for (int64_t row = tail_begin(position); row < cache_->rows(); ++row) {
         expect_row(tail.ring_k, row % shape_.ring_rows(), shape_.ring_rows(), layer, row, false);
         expect_row(tail.ring_v, row % shape_.ring_rows(), shape_.ring_rows(), layer, row, true);
