@@ -1,7 +1,9 @@
-// Options of a run for a draft that ranks a vocabulary, and the rows of its passes. Plain values and views.
+// What a draft that ranks a vocabulary is made of: options of a run, its decoder, the rows of its passes. Plain values
+// and views.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "offload/device/device.h"
 #include "runtime/base/bump_allocator.h"
@@ -9,6 +11,7 @@
 #include "runtime/draft/draft_model.h"
 #include "runtime/draft/retrieval.h"
 #include "runtime/draft/tree_builder.h"
+#include "runtime/layers/product_bytes.h"
 
 namespace headrace {
 
@@ -25,6 +28,23 @@ struct DraftSetup {
     return shares() ? run.most_prompt_tokens : run.prompt_tokens;
   }
 };
+
+// What a draft computes: its layers, and the products of its own.
+struct DraftDecoder {
+  std::vector<LayerSpec> layers;
+  int64_t hidden = 0, logits = 0;    // logits: of a row
+  DType type = DType::kBF16;         // of the weights
+  DType hidden_type = DType::kBF16;  // of the residual stream
+  bool keeps_blocks = false;         // of the weights
+  double rms_eps = 0;
+  const RopeConfig* rope = nullptr;  // must outlive the draft
+  int64_t max_positions = 0;
+  std::vector<ProductSize> products{}, prompt_products{};  // beside those of the layers and the head; of whole prompts
+};
+
+// Rows of a prompt in one product of a draft. At most the smallest segment: saved rows, in multiples of a GPU's prefill
+// group, then all come from whole groups, which round alike for every prompt.
+constexpr int64_t kDraftPrefillGroupRows = 512;
 
 // Rows of the prompt from `first` on, the first that the cache keeps of it, less at most `before`; of runs that share,
 // as many as any prompt has.

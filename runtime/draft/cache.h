@@ -29,7 +29,7 @@ enum class SinkRows {
 };
 
 struct DraftCacheShape {
-  RowShape rows;
+  RowShape rows{};
   int64_t context_rows = 0;     // most rows of the run
   int64_t window = 0;           // rows that a query sees; 0: all
   int64_t pass_rows = 0;        // rows of the tree that is being built

@@ -4,14 +4,31 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "offload/device/trace.h"
 
 namespace headrace {
 
-LayerDraft::LayerDraft(Device& device, const DraftSetup& options, const DraftCacheShape& shape, const TreeSetup& tree,
-                       int64_t vocab)
-    : device_(device), options_(options), shape_(shape), tree_setup_(tree), vocab_(vocab) {}
+namespace {
+
+constexpr int64_t kSegmentsPerLaunch = 16;
+
+DraftCacheShape with_rows(DraftCacheShape shape, const DraftDecoder& decoder) {
+  shape.rows = row_shape(decoder.layers, decoder.type, decoder.type, decoder.type);
+  return shape;
+}
+
+}  // namespace
+
+LayerDraft::LayerDraft(Device& device, const DraftSetup& options, DraftDecoder decoder, const DraftCacheShape& shape,
+                       const TreeSetup& tree, int64_t vocab)
+    : device_(device),
+      options_(options),
+      decoder_(std::move(decoder)),
+      shape_(with_rows(shape, decoder_)),
+      tree_setup_(tree),
+      vocab_(vocab) {}
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
@@ -47,7 +64,28 @@ void LayerDraft::allocate(Stream& compute) {
   kept_cache_.reset();
   builder_.emplace(device_, tree_setup_);
   if (chooses()) retrieval_.emplace(device_, options_.retrieval, compute);
-  begin();
+  layers_.rope.fill(*decoder_.rope, decoder_.max_positions, compute);
+}
+
+uint64_t LayerDraft::product_bytes() const {
+  const DraftDecoder& d = decoder_;
+  const ProductPlace place = product_place(device_.backend(), device_.threads(), d.keeps_blocks);
+  std::vector<ProductSize> sizes = layer_products(d.hidden, d.layers, d.type, d.hidden_type);
+  sizes.push_back({d.logits, d.hidden, DType::kF32});
+  sizes.insert(sizes.end(), d.products.begin(), d.products.end());
+  const int64_t group = std::min(options_.planned_tokens(), kDraftPrefillGroupRows);
+  return std::max(most_product_bytes({place, d.type, kMaxTreeNodes, ProductPath::kDecode}, sizes),
+                  most_product_bytes({place, d.type, group, ProductPath::kPrefill}, d.prompt_products));
+}
+
+void LayerDraft::carve_layers(int64_t rows, int64_t queries, int64_t logit_rows, Buffers* buffers) {
+  const LayerWidths widths = LayerWidths::of(decoder_.hidden, decoder_.layers);
+  BumpAllocator& work = buffers->work;
+  layers_.rope = RopeTables::carve(*decoder_.rope, shape_.rows.head_dim, shape_.context_rows, work);
+  layers_.work = LayerWork::carve(widths, decoder_.type, rows, work);
+  layers_.logits = work.take<float>(logit_rows * decoder_.logits);
+  layers_.state = carve_states(widths, queries, work);
+  layers_.scratch = carve_states(widths, queries * kSegmentsPerLaunch, work);
 }
 
 void LayerDraft::carve_inputs(int64_t rows, int64_t more, Buffers* buffers) {
@@ -71,6 +109,58 @@ void LayerDraft::carve_inputs(int64_t rows, int64_t more, Buffers* buffers) {
 void LayerDraft::carve_prompt(int64_t rows, Buffers* buffers) {
   prompt_ = PromptRows::carve(rows, buffers->prefill);
   host_prompt_ = PromptRows::carve(rows, buffers->prompt);
+}
+
+// ---- the layers -----------------------------------------------------------------------------------------------------
+
+Pass LayerDraft::make_pass(const int32_t* positions, int64_t rows) const {
+  return {.work = layers_.work,
+          .positions = positions,
+          .rope = layers_.rope,
+          .type = decoder_.type,
+          .k_type = shape_.rows.k_type,
+          .v_type = shape_.rows.v_type,
+          .hidden_type = decoder_.hidden_type,
+          .eps = static_cast<float>(decoder_.rms_eps),
+          .rows = rows,
+          .path = ProductPath::kDecode,
+          .stream = compute_};
+}
+
+Pass LayerDraft::prompt_pass(const LayerWork& work, const int32_t* positions, int64_t rows) const {
+  Pass pass = make_pass(positions, rows);
+  pass.work = work;
+  pass.path = ProductPath::kPrefill;
+  return pass;
+}
+
+void LayerDraft::rotate_into_ring(const Pass& pass, const LayerWeights& weights, int64_t position) {
+  for (int64_t done = 0; done < pass.rows;) {  // the ring may wrap within the rows
+    const DraftCache::Run run = cache_->ring_run(0, position + done);
+    const int64_t here = std::min(run.rows, pass.rows - done);
+    rotate_rows(pass, weights, done, here, run.to);
+    done += here;
+  }
+}
+
+void LayerDraft::attend(const Pass& pass, int64_t layer, const LayerWeights& weights, const DraftRows& rows) {
+  const PrefixAttentionParams prefix = attend_tail({.shape = attention_shape(pass, weights.spec.attention()),
+                                                    .q = pass.work.qkv,
+                                                    .positions = rows.positions,
+                                                    .committed = rows.committed,
+                                                    .path = rows.path,
+                                                    .path_stride = rows.path_stride,
+                                                    .state = layers_.state,
+                                                    .scratch = layers_.scratch},
+                                                   cache_->tail(layer), *compute_);
+  cache_->prefix(layer, rows.deepest, &segments_);
+  fold_prefix(prefix, segments_, pass.work.attention);
+}
+
+void LayerDraft::fold_prefix(const PrefixAttentionParams& prefix, std::span<const KvSegment> segments, void* out) {
+  PrefixFold fold(prefix, {.segments = kSegmentsPerLaunch, .in_parts = false}, *compute_);
+  for (const KvSegment& segment : segments) fold.add(segment);
+  fold.finish(out);
 }
 
 // ---- prefill --------------------------------------------------------------------------------------------------------
@@ -181,8 +271,8 @@ void LayerDraft::place_rows_before_window() {
   if (first == 0 || (first == cache_->placed_before() && !chosen_anew)) return;
   const TraceSpan span(*compute_, "place");
   const Retrieval::Choice choice = retrieval_ ? retrieval_->choose(first, *compute_) : Retrieval::Choice{};
-  cache_->place({.chosen = choice.chunks, .count = choice.count, .rows = options_.retrieval.shape.rows}, cos_sin(),
-                *compute_);
+  cache_->place({.chosen = choice.chunks, .count = choice.count, .rows = options_.retrieval.shape.rows},
+                layers_.rope.cos_sin, *compute_);
 }
 
 std::optional<TokenRank> LayerDraft::rank(int32_t token) {

@@ -1,7 +1,8 @@
-// The common part of the drafts that rank a vocabulary (EAGLE-3, LongSpec, small models): memory, and the round that
-// proposes a tree. A round first adds the accepted tokens to the draft's cache, then grows the tree level by level. The
-// tree stays on the device for the target's pass, or one small copy brings it to the host. Derived classes compute the
-// rows. Owns the run's buffers, cache and tree builder. Thread: as in draft.h.
+// The common part of the drafts that rank a vocabulary (EAGLE-3, LongSpec, small models): memory, the steps of a layer
+// (runtime/layers) over the draft's cache, and the round that proposes a tree. A round first adds the accepted tokens
+// to the draft's cache, then grows the tree level by level. The tree stays on the device for the target's pass, or one
+// small copy brings it to the host. Derived classes compute the rows. Owns the run's buffers, cache and tree builder.
+// Thread: as in draft.h.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include "runtime/draft/draft.h"
 #include "runtime/draft/retrieval.h"
 #include "runtime/draft/tree_builder.h"
+#include "runtime/layers/forward.h"
 
 namespace headrace {
 
@@ -57,24 +59,41 @@ class LayerDraft : public Draft {
     int64_t deepest = 0;  // the largest position of the round
   };
 
-  // Tokens that the draft lacks, at `vocab` or above, are read as 0.
-  LayerDraft(Device& device, const DraftSetup& options, const DraftCacheShape& shape, const TreeSetup& tree,
-             int64_t vocab);
+  // What a layer computes in, and the logits.
+  struct LayerBuffers {
+    RopeTables rope;
+    LayerWork work;
+    float* logits = nullptr;  // [logit rows, decoder.logits]
+    AttentionState state{}, scratch{};
+  };
+
+  // `shape` needs no rows: they are the decoder's. Tokens that the draft lacks, at `vocab` or above, are read as 0.
+  LayerDraft(Device& device, const DraftSetup& options, DraftDecoder decoder, const DraftCacheShape& shape,
+             const TreeSetup& tree, int64_t vocab);
   void plan();  // called at the end of each derived constructor
 
   int64_t padded(int64_t rows) const { return padded_rows(device_.backend(), rows); }
   int64_t most_rows(int64_t chain) const { return std::max(chain, options_.tree.widest()); }  // of a forward
   void carve_inputs(int64_t rows, int64_t more, Buffers* buffers);
   void carve_prompt(int64_t rows, Buffers* buffers);
+  // For `rows` rows, padded, of which `queries` attend.
+  void carve_layers(int64_t rows, int64_t queries, int64_t logit_rows, Buffers* buffers);
 
-  virtual void carve(Buffers* buffers) = 0;    // inputs first
-  virtual uint64_t product_bytes() const = 0;  // beside the operands of the draft's products
-  virtual void begin() = 0;                    // after allocation
+  virtual void carve(Buffers* buffers) = 0;  // inputs first
   // Adds accepted tokens to the cache, so that the root's children can be predicted.
   virtual Round catch_up(int32_t root, int64_t position) = 0;
   // Both return logits: of the row that catch_up() computed for the root, and of a level's rows.
   virtual const float* forward_root(const Round& round) = 0;
   virtual const float* forward_level(const Round& round, int64_t level, const DraftRows& rows) = 0;
+
+  Pass make_pass(const int32_t* positions, int64_t rows) const;
+  Pass prompt_pass(const LayerWork& work, const int32_t* positions, int64_t rows) const;
+  // Rows of pass.work.qkv: K and V to the cache's ring, from `position` on.
+  void rotate_into_ring(const Pass& pass, const LayerWeights& weights, int64_t position);
+  // pass.work.qkv -> pass.work.attention: a layer's attention to the cache.
+  void attend(const Pass& pass, int64_t layer, const LayerWeights& weights, const DraftRows& rows);
+  // Folds `segments`, whole ones, into what attend_tail() left.
+  void fold_prefix(const PrefixAttentionParams& prefix, std::span<const KvSegment> segments, void* out);
 
   // Tokens after the cache's rows; the last one is repeated up to `rows`.
   void upload_chain(std::span<const int32_t> tokens, int64_t rows);
@@ -87,11 +106,12 @@ class LayerDraft : public Draft {
   void place_rows_before_window();
   // Of a Replay::Key: what comes before the tail of the cache's rows.
   int64_t prefix_key() const { return (shape_.first_kept(cache_->rows()) << 20) + cache_->placed_rows(); }
-  virtual const float* cos_sin() const = 0;  // as DraftCache::place() reads it
 
   Device& device_;
   const DraftSetup options_;
+  const DraftDecoder decoder_;
   const DraftCacheShape shape_;
+  LayerBuffers layers_;
   Stream* compute_ = nullptr;
   Inputs inputs_{}, host_{};
   PromptRows prompt_{};  // of finish_prefill()
@@ -105,11 +125,13 @@ class LayerDraft : public Draft {
   std::vector<int32_t> stable_tokens_;  // accepted, not yet in the cache
 
  private:
+  uint64_t product_bytes() const;  // beside the operands of the draft's products
   void play_round(int32_t root, int64_t position, const TreeInputs& to);
   void grow_tree(const Round& round, const TreeRows& to);
 
   const TreeSetup tree_setup_;
   const int64_t vocab_;
+  std::vector<KvSegment> segments_;     // reused
   int64_t chain_rows_ = 0;              // of inputs_
   const float* root_logits_ = nullptr;  // of the last tree, until a level below the root's children is ranked
   struct {

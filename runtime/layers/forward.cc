@@ -69,6 +69,20 @@ LayerProduct qkv_of(const Pass& pass, const LayerWeights& w, const void* hidden)
 
 void multiply(const Pass& pass, const LayerProduct& p) { product(ready_product(pass, p), *pass.stream); }
 
+void normalise(const Pass& pass, const LayerNorm& n) {
+  rms_norm({.x = n.x,
+            .weight = n.weight,
+            .out = n.out,
+            .x_type = pass.hidden_type,
+            .type = pass.type,
+            .rows = pass.rows,
+            .cols = n.cols,
+            .x_stride = n.cols,
+            .out_stride = n.out_stride,
+            .eps = pass.eps},
+           *pass.stream);
+}
+
 void embed_tokens(const Weight& weight, const EmbeddedTokens& tokens, Stream& stream) {
   if (weight.plain()) {
     embedding({.ids = tokens.ids,

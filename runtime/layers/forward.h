@@ -44,6 +44,15 @@ struct LayerProduct {
 };
 void multiply(const Pass& pass, const LayerProduct& product);
 
+// out = RMSNorm(x), rows of `cols` elements, those of out `out_stride` elements apart.
+struct LayerNorm {
+  const void* x = nullptr;  // [rows, cols], of pass.hidden_type
+  const void* weight = nullptr;
+  void* out = nullptr;  // of pass.type
+  int64_t cols = 0, out_stride = 0;
+};
+void normalise(const Pass& pass, const LayerNorm& norm);
+
 // Enqueues the dequantising of a whole matrix to `to`, [rows, cols] of `type`, and returns it as it is there.
 Weight dequantised(const Weight& weight, DType type, void* to, Stream& stream);
 

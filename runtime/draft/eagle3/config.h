@@ -28,6 +28,10 @@ struct Eagle3Config {
   bool norm_output = false;           // RMSNorm(o; norm), not o, is fed back (EAGLE-3.1)
   bool own_embedding = false;         // false: the target's, of which the head was trained with a frozen copy
   bool own_head = true;               // false: the target's lm_head; only if the head drafts the whole vocabulary
+
+  LayerSpec layer() const {
+    return {.mixer = AttentionSpec{.heads = heads, .kv_heads = kv_heads, .head_dim = head_dim}, .ffn = {.width = ffn}};
+  }
 };
 
 // Parses config.json, in the spellings of SafeAILab, SpecForge and AngelSlim (flat) and of speculators (nested in

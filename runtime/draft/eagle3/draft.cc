@@ -5,13 +5,33 @@
 #include "kernels/elementwise/op.h"
 
 namespace headrace {
+namespace {
+
+DraftDecoder decoder_of(const Eagle3Config& config, const Eagle3Weights& weights) {
+  const DType type = weights.dtype();
+  const LayerSpec layer = config.layer();
+  const std::vector<ProductSize> products = {{config.hidden, config.target_hidden, type},
+                                             {layer.attention().qkv_width(), 2 * config.hidden, type}};
+  return {.layers = {layer},
+          .hidden = config.hidden,
+          .logits = config.vocab,
+          .type = type,
+          .hidden_type = type,
+          .keeps_blocks = weights.keeps_blocks(),
+          .rms_eps = config.rms_eps,
+          .rope = &config.rope,
+          .max_positions = config.max_positions,
+          .products = products,
+          .prompt_products = products};
+}
+
+}  // namespace
 
 // A forwarded row of position p predicts the token of position p + 2: its feature is for p, its token for p + 1.
 Eagle3Draft::Eagle3Draft(Device& device, const Eagle3Config& config, const Eagle3Weights& weights,
                          const Weights& target, const DraftSetup& options)
-    : LayerDraft(device, options,
-                 {.rows = DraftLayerSizes::of(config, weights.dtype()).cache_rows(),
-                  .context_rows = options.run.context_tokens,
+    : LayerDraft(device, options, decoder_of(config, weights),
+                 {.context_rows = options.run.context_tokens,
                   .window = options.window,
                   .pass_rows = round_rows(options.tree),
                   .most_taken_back = options.shares() ? options.run.context_tokens : options.run.most_pending,
@@ -26,8 +46,7 @@ Eagle3Draft::Eagle3Draft(Device& device, const Eagle3Config& config, const Eagle
                  config.target_vocab),
       config_(config),
       weights_(weights),
-      target_(target),
-      sizes_(DraftLayerSizes::of(config, weights.dtype())) {
+      target_(target) {
   plan();
 }
 
@@ -37,32 +56,15 @@ void Eagle3Draft::carve(Buffers* buffers) {
   const int64_t stable = stable_rows(options_.tree), most = most_rows(stable);
   // Only the last accepted row is multiplied with the head; it needs padding too.
   const int64_t rows = padded(most) + padded(1), nodes = padded(pass_nodes());
-  const auto rows_of = [&](int64_t count, int64_t width) {
-    return buffers->work.take_bytes(sizes_.bytes(count * width));
-  };
+  const auto rows_of = [&](int64_t count, int64_t width) { return buffers->work.take_bytes(bytes(count * width)); };
   carve_inputs(stable, stable, buffers);
   work_.pass_features = rows_of(nodes, config_.hidden);
   work_.states = rows_of(nodes, config_.target_hidden);
   work_.feature = rows_of(rows, config_.hidden);
   work_.output = rows_of(rows, config_.hidden);
-  work_.layer = DraftLayerWork::carve(sizes_, rows, most, options_.run.context_tokens, buffers->work);
-  work_.joined = {rows_of(rows, config_.hidden), rows_of(rows, 2 * config_.hidden), work_.layer.qkv};
+  carve_layers(rows, most, rows, buffers);
+  work_.joined = {rows_of(rows, config_.hidden), rows_of(rows, 2 * config_.hidden)};
   carve_prefill(buffers);
-}
-
-uint64_t Eagle3Draft::product_bytes() const {
-  const int64_t hidden = config_.hidden, target = config_.target_hidden, qkv = sizes_.qkv_width();
-  const ProductPlace place = product_place(device_.backend(), device_.threads(), weights_.keeps_blocks());
-  return DraftLayer::product_bytes(place, sizes_, options_.planned_tokens(),
-                                   {{.n = hidden, .k = target},
-                                    {.n = hidden, .k = target, .path = ProductPath::kPrefill},
-                                    {.n = qkv, .k = 2 * hidden},
-                                    {.n = qkv, .k = 2 * hidden, .path = ProductPath::kPrefill}});
-}
-
-void Eagle3Draft::begin() {
-  layer_.emplace(sizes_, work_.layer, options_.run.context_tokens, *compute_);
-  layer_->fill_rope(config_.rope, config_.max_positions);
 }
 
 // ---- the target's states --------------------------------------------------------------------------------------------
@@ -75,98 +77,73 @@ std::optional<size_t> Eagle3Draft::feature_index(int64_t layer) const {
 
 void Eagle3Draft::pass_layer(const LayerInput& input) {
   if (!feature_index(input.layer)) return;
-  project(input, 0, input.rows, work_.pass_features, work_.states, ProductPath::kDecode);
+  project(make_pass(nullptr, input.rows), input, 0, work_.pass_features, work_.states);
 }
 
-// Adds fc's block of this layer to the features of `rows` rows. `states` is room for what fc reads, where that is not
-// the target's states themselves: they are rounded to the head's type, and normalised with fc_norm.
-void Eagle3Draft::project(const LayerInput& input, int64_t first_row, int64_t rows, void* features, void* states,
-                          ProductPath path) {
+// Adds fc's block of this layer to the features of the pass's rows, which are the input's from `first_row` on. `states`
+// is room for what fc reads, where that is not the target's states themselves: they are rounded to the head's type, and
+// normalised with fc_norm.
+void Eagle3Draft::project(const Pass& pass, const LayerInput& input, int64_t first_row, void* features, void* states) {
   const size_t index = *feature_index(input.layer);
+  const Eagle3Views& w = weights_.views();
   const int64_t width = config_.target_hidden;
   const void* x =
       static_cast<const std::byte*>(input.hidden) + static_cast<uint64_t>(first_row * width) * dtype_bytes(input.type);
-  if (input.type != sizes_.type) {
-    convert({.in = x, .out = states, .in_type = input.type, .out_type = sizes_.type, .count = rows * width}, *compute_);
+  if (input.type != pass.type) {
+    convert({.in = x, .out = states, .in_type = input.type, .out_type = pass.type, .count = pass.rows * width},
+            *compute_);
     x = states;
   }
   if (config_.fc_norm) {
-    layer_->normalise(x, weights_.views().fc_norm[index], states, rows, width, width);
+    normalise(pass, {.x = x, .weight = w.fc_norm[index], .out = states, .cols = width, .out_stride = width});
     x = states;
   }
-  layer_->multiply({.x = x,
-                    .w = weights_.views().fc[index],
-                    .residual = index == 0 ? nullptr : features,
-                    .out = features,
-                    .rows = rows,
-                    .n = config_.hidden,
-                    .k = width,
-                    .path = path});
+  multiply(pass, {.x = x, .weight = w.fc[index], .residual = index == 0 ? nullptr : features, .out = features});
 }
 
 // ---- the layer ------------------------------------------------------------------------------------------------------
 
 // [RMSNorm(embedding of a token); RMSNorm(its feature)] -> q, k, v.
-void Eagle3Draft::join(const int32_t* tokens, const void* features, const Joined& to, int64_t rows, ProductPath path) {
+void Eagle3Draft::join(const Pass& pass, const int32_t* tokens, const void* features, const Joined& to) {
   const Eagle3Views& w = weights_.views();
   const int64_t hidden = config_.hidden;
   embed_tokens(w.embedding != nullptr ? w.embedding : target_.embedding(),
-               {.ids = tokens, .rows = rows, .type = weights_.dtype(), .out_type = weights_.dtype(), .out = to.token},
+               {.ids = tokens, .rows = pass.rows, .type = pass.type, .out_type = pass.type, .out = to.token},
                *compute_);
-  layer_->normalise(to.token, w.input_norm, to.joined, rows, hidden, 2 * hidden);
-  std::byte* const second = static_cast<std::byte*>(to.joined) + sizes_.bytes(hidden);
-  layer_->normalise(features, w.hidden_norm, second, rows, hidden, 2 * hidden);
-  layer_->multiply({.x = to.joined,
-                    .w = w.qkv,
-                    .out = to.qkv,
-                    .rows = rows,
-                    .n = sizes_.qkv_width(),
-                    .k = 2 * hidden,
-                    .path = path});
+  normalise(pass, {to.token, w.input_norm, to.joined, hidden, 2 * hidden});
+  normalise(pass, {features, w.hidden_norm, pass.at(to.joined, hidden), hidden, 2 * hidden});
+  multiply(pass, {.x = to.joined, .weight = w.qkv, .out = pass.work.qkv});
 }
 
 // work_.feature and the tokens -> work_.output. The rows' K and V go to the cache's pass rows.
 void Eagle3Draft::forward(const DraftRows& rows) {
-  join(rows.tokens, work_.feature, work_.joined, rows.count, ProductPath::kDecode);
-  layer_->rotate(work_.layer.qkv, rows.positions, rows.count, cache_->pass_rows_from(0, rows.pass_row));
-  layer_->attend(rows, *cache_);
-  finish_layer(rows.count);
+  const Pass pass = make_pass(rows.positions, rows.count);
+  join(pass, rows.tokens, work_.feature, work_.joined);
+  rotate_rows(pass, weights_.views(), 0, rows.count, cache_->pass_rows_from(0, rows.pass_row));
+  attend(pass, 0, weights_.views(), rows);
+  finish_layer(pass);
 }
 
 // The second half: attention and work_.feature -> work_.output.
-void Eagle3Draft::finish_layer(int64_t rows) {
+void Eagle3Draft::finish_layer(const Pass& pass) {
   const Eagle3Views& w = weights_.views();
+  const int64_t hidden = config_.hidden;
   const void* residual = work_.feature;
   if (config_.norm_before_residual) {
-    layer_->normalise(work_.feature, w.hidden_norm, work_.output, rows);
+    normalise(pass, {work_.feature, w.hidden_norm, work_.output, hidden, hidden});
     residual = work_.output;
   }
-  layer_->multiply({.x = work_.layer.attention,
-                    .w = w.output,
-                    .residual = residual,
-                    .out = work_.output,
-                    .rows = rows,
-                    .n = config_.hidden,
-                    .k = sizes_.attended()});
-  layer_->mlp({.norm = w.ffn_norm, .gate_up = w.gate_up, .down = w.down, .hidden = work_.output, .rows = rows});
-  if (config_.norm_output) layer_->normalise(work_.output, w.final_norm, work_.output, rows);
+  attention_output(pass, w, residual, work_.output);
+  feed_forward(pass, w, work_.output);
+  if (config_.norm_output) normalise(pass, {work_.output, w.final_norm, work_.output, hidden, hidden});
 }
 
-// Rows [first, first + count) of work_.output -> work_.logits from row 0 on.
+// Rows [first, first + count) of work_.output -> logits from row 0 on.
 void Eagle3Draft::predict(int64_t first, int64_t count) {
   const Eagle3Views& w = weights_.views();
-  const std::byte* x = static_cast<const std::byte*>(work_.output) + sizes_.bytes(first * config_.hidden);
-  if (!config_.norm_output) {
-    layer_->normalise(x, w.final_norm, work_.layer.normed, count);
-    x = static_cast<const std::byte*>(work_.layer.normed);
-  }
-  layer_->multiply({.x = x,
-                    .w = w.head != nullptr ? w.head : target_.head(),
-                    .out = work_.layer.logits,
-                    .rows = count,
-                    .n = config_.vocab,
-                    .k = config_.hidden,
-                    .out_f32 = true});
+  const Pass pass = make_pass(nullptr, count);
+  output_logits(pass, config_.norm_output ? nullptr : w.final_norm, w.head != nullptr ? w.head : target_.head(),
+                pass.at(work_.output, first * config_.hidden), layers_.logits);
 }
 
 // ---- the round ------------------------------------------------------------------------------------------------------
@@ -223,11 +200,11 @@ LayerDraft::Round Eagle3Draft::catch_up(int32_t root, int64_t position) {
 // The features of a level are the outputs of its parents.
 const float* Eagle3Draft::forward_level(const Round& round, int64_t level, const DraftRows& rows) {
   const int64_t from = level == 1 ? round.row : 0, count = level == 1 ? 1 : builder_->rows(level - 1);
-  gather(static_cast<std::byte*>(work_.output) + sizes_.bytes(from * config_.hidden), count,
-         builder_->frontier().parent_rows, rows.count);
+  gather(static_cast<std::byte*>(work_.output) + bytes(from * config_.hidden), count, builder_->frontier().parent_rows,
+         rows.count);
   forward(rows);
   predict(0, rows.count);
-  return work_.layer.logits;
+  return layers_.logits;
 }
 
 // Drops the rows of rejected tokens; the others are recomputed from features of the full KV.

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "runtime/draft/eagle3/weights.h"
-#include "runtime/draft/layer.h"
 #include "runtime/draft/layer_draft.h"
 #include "runtime/model/weights.h"
 
@@ -34,20 +33,20 @@ class Eagle3Draft final : public LayerDraft {
 
  private:
   struct Joined {
-    void *token, *joined, *qkv;  // [rows, hidden], [rows, 2 hidden], [rows, qkv_width()]
+    void *token, *joined;  // [rows, hidden], [rows, 2 hidden]
   };
   struct Work {
     void* pass_features;  // [tree, hidden]: fc of the nodes of the last verify
     void* states;         // [tree, target hidden]: a layer's states as fc reads them
     void* feature;        // [rows, hidden]: the input of a forward, with its tokens
     void* output;         // [rows, hidden]: the feature for the next level
-    Joined joined;        // with the layer's qkv
-    DraftLayerWork layer;
+    Joined joined;
   };
   struct PrefillWork {
     void *sink_features, *features;  // [kDraftSinkRows, hidden], [kept rows, hidden]
     void* normed;                    // [group, target hidden]; null without fc_norm
     Joined joined;                   // of one group
+    LayerWork layer;                 // only qkv
   };
   int64_t pass_nodes() const {
     return std::max(options_.run.pass_nodes, options_.tree.nodes + options_.run.most_pending);
@@ -55,12 +54,9 @@ class Eagle3Draft final : public LayerDraft {
   std::optional<size_t> feature_index(int64_t layer) const;
   void carve(Buffers* buffers) override;
   void carve_prefill(Buffers* buffers);
-  uint64_t product_bytes() const override;
-  void begin() override;
   Round catch_up(int32_t root, int64_t position) override;
-  const float* forward_root(const Round&) override { return work_.layer.logits; }  // computed by catch_up()
+  const float* forward_root(const Round&) override { return layers_.logits; }  // computed by catch_up()
   const float* forward_level(const Round& round, int64_t level, const DraftRows& rows) override;
-  const float* cos_sin() const override { return work_.layer.rope.cos_sin; }
 
   int64_t first_prompt_row() const;   // the first that the cache keeps
   int64_t first_feature_row() const;  // the first whose features are kept: no later
@@ -68,21 +64,19 @@ class Eagle3Draft final : public LayerDraft {
   int64_t most_sink_features() const;
   void project_prompt(const LayerInput& input, const PromptStates& to);
 
-  void project(const LayerInput& input, int64_t first_row, int64_t rows, void* features, void* states,
-               ProductPath path);
-  void join(const int32_t* tokens, const void* features, const Joined& to, int64_t rows, ProductPath path);
-  void finish_layer(int64_t rows);
+  void project(const Pass& pass, const LayerInput& input, int64_t first_row, void* features, void* states);
+  void join(const Pass& pass, const int32_t* tokens, const void* features, const Joined& to);
+  void finish_layer(const Pass& pass);
   void forward(const DraftRows& rows);
   void predict(int64_t first, int64_t count);
+  uint64_t bytes(int64_t elements) const { return static_cast<uint64_t>(elements) * dtype_bytes(decoder_.type); }
   void gather(const void* from, int64_t from_rows, const int32_t* rows, int64_t count);
 
   const Eagle3Config& config_;
   const Eagle3Weights& weights_;
   const Weights& target_;
-  const DraftLayerSizes sizes_;
   Work work_{};
   PrefillWork prefill_{};
-  std::optional<DraftLayer> layer_;
   std::vector<int32_t> stable_features_;  // parallel to stable_tokens_
   bool prefilled_ = false;
 };

@@ -30,15 +30,13 @@ void Eagle3Draft::carve_prefill(Buffers* buffers) {
   const int64_t kept = most_prompt_rows(options_, shape_, first_prompt_row()), sinks = most_sink_features();
   const int64_t features = most_prompt_rows(options_, shape_, first_feature_row(), 2 * kLargeSegmentRows);
   const int64_t group = std::min(padded(std::max(kept, sinks)), kDraftPrefillGroupRows);
-  const auto rows_of = [&](int64_t rows, int64_t width) {
-    return buffers->prefill.take_bytes(sizes_.bytes(rows * width));
-  };
+  const auto rows_of = [&](int64_t rows, int64_t width) { return buffers->prefill.take_bytes(bytes(rows * width)); };
   carve_prompt(kDraftSinkRows + kept, buffers);
   prefill_.sink_features = rows_of(padded(std::max(sinks, kDraftSinkRows)), config_.hidden);
   prefill_.features = rows_of(padded(features), config_.hidden);
   prefill_.normed = config_.fc_norm ? rows_of(group, config_.target_hidden) : nullptr;
-  prefill_.joined = {rows_of(group, config_.hidden), rows_of(group, 2 * config_.hidden),
-                     rows_of(group, sizes_.qkv_width())};
+  prefill_.joined = {rows_of(group, config_.hidden), rows_of(group, 2 * config_.hidden)};
+  prefill_.layer.qkv = rows_of(group, decoder_.layers.front().attention().qkv_width());
 }
 
 std::vector<PromptStates> Eagle3Draft::prompt_states() {
@@ -61,8 +59,8 @@ void Eagle3Draft::project_prompt(const LayerInput& input, const PromptStates& to
   const int64_t end = to.first + to.rows, first = std::max(to.first, input.first), shift = first % kPrefixTile;
   for (int64_t row = first; row < end;) {
     const int64_t count = std::min(kDraftPrefillGroupRows - (row - shift) % kDraftPrefillGroupRows, end - row);
-    project(input, row - input.first, count, to.data + sizes_.bytes((row - to.first) * config_.hidden), prefill_.normed,
-            ProductPath::kPrefill);
+    project(prompt_pass({}, nullptr, count), input, row - input.first,
+            to.data + bytes((row - to.first) * config_.hidden), prefill_.normed);
     row += count;
   }
 }
@@ -73,20 +71,21 @@ bool Eagle3Draft::finish_prefill(std::span<const int32_t> prompt, Progress*, con
   CHECK(rows + 1 == options_.run.prompt_tokens);
   const int64_t sinks = first > 0 && resumed_rows_ == 0 ? kDraftSinkRows : 0, kept = rows - first;
   const std::byte* const features =
-      static_cast<std::byte*>(prefill_.features) + sizes_.bytes((first - first_feature_row()) * config_.hidden);
+      static_cast<std::byte*>(prefill_.features) + bytes((first - first_feature_row()) * config_.hidden);
   const void* const sink_rows = first_feature_row() > 0 ? prefill_.sink_features : prefill_.features;
   upload_prompt(prompt.subspan(1), sinks, first, kept);
   if (sinks > 0) {
-    join(prompt_.tokens, sink_rows, prefill_.joined, sinks, ProductPath::kPrefill);
-    layer_->rotate(prefill_.joined.qkv, prompt_.positions, sinks, cache_->sinks(0));
+    const Pass pass = prompt_pass(prefill_.layer, prompt_.positions, sinks);
+    join(pass, prompt_.tokens, sink_rows, prefill_.joined);
+    rotate_rows(pass, weights_.views(), 0, sinks, cache_->sinks(0));
   }
   for (int64_t row = 0; row < kept; row += kDraftPrefillGroupRows) {
     const int64_t count = std::min(kDraftPrefillGroupRows, kept - row);
-    join(prompt_.tokens + sinks + row, features + sizes_.bytes(row * config_.hidden), prefill_.joined, count,
-         ProductPath::kPrefill);
-    layer_->rotate_into(*cache_, prefill_.joined.qkv, prompt_.positions + sinks + row, first + row, count);
+    const Pass pass = prompt_pass(prefill_.layer, prompt_.positions + sinks + row, count);
+    join(pass, prompt_.tokens + sinks + row, features + bytes(row * config_.hidden), prefill_.joined);
+    rotate_into_ring(pass, weights_.views(), first + row);
   }
-  compute_->copy(work_.pass_features, features + sizes_.bytes(kept * config_.hidden), sizes_.bytes(config_.hidden),
+  compute_->copy(work_.pass_features, features + bytes(kept * config_.hidden), bytes(config_.hidden),
                  Link::kWithinDevice);
   stable_features_.assign(1, 0);
   end_prefill(rows, sinks > 0);

@@ -5,6 +5,7 @@ namespace headrace {
 void place_views(const Eagle3Checkpoint& checkpoint, Eagle3Views* views, WeightPlaces* places) {
   const Eagle3Config& c = checkpoint.config();
   Eagle3Views& v = *views;
+  v.spec = c.layer();
   const auto tensor = [&](const std::string& name) {
     const TensorInfo* info = checkpoint.find(name);
     CHECK(info != nullptr, name);

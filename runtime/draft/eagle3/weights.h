@@ -5,22 +5,18 @@
 
 #include "runtime/draft/eagle3/checkpoint.h"
 #include "runtime/draft/weights.h"
+#include "runtime/model/weights.h"
 
 namespace headrace {
 
-// Vectors are of the weights' type; matrices are [out, in]. Null where the head has none. Loading may quantise
+// A decoder layer whose input norm is the embedding's and whose QKV matrix is [(heads + 2 kv_heads) * head_dim,
+// 2 hidden], the embedding's half first, and what is around it. Null where the head has none. Loading may quantise
 // matrices, but not fc and QKV, by which a whole prompt is multiplied as plain weights.
-struct Eagle3Views {
+struct Eagle3Views : LayerWeights {
   // g = fc[0] . low + fc[1] . mid + fc[2] . high, so that a state can be projected when its layer is reached.
   std::array<Weight, 3> fc;                 // [hidden, target_hidden]
   std::array<const void*, 3> fc_norm = {};  // [target_hidden]
-  const void* input_norm = nullptr;         // [hidden], of the embedding
   const void* hidden_norm = nullptr;        // [hidden], of g
-  Weight qkv;                               // [(heads + 2 kv_heads) * head_dim, 2 hidden]: embedding half first
-  Weight output;                            // [hidden, heads * head_dim]
-  const void* ffn_norm = nullptr;           // [hidden]
-  Weight gate_up;                           // [2 * ffn, hidden]
-  Weight down;                              // [hidden, ffn]
   const void* final_norm = nullptr;         // [hidden]
   Weight head;                              // [vocab, hidden]; null: the target's
   Weight embedding;                         // [target_vocab, hidden]; null: the target's

@@ -18,6 +18,11 @@ struct LongSpecConfig {
   int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
   double rms_eps = 1e-6;
   int64_t window = 512;  // rows that its self-attention sees
+
+  LayerSpec layer() const {
+    return {.mixer = AttentionSpec{.heads = heads, .kv_heads = kv_heads, .head_dim = head_dim, .qkv_bias = true},
+            .ffn = {.width = ffn}};
+  }
 };
 
 // Tensors have the flat names: "self_attn.q_proj.weight" and so on.

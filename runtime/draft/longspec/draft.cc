@@ -5,11 +5,7 @@
 //     x1 = e + SelfAttn(RMSNorm(e)),  x2 = x1 + CrossAttn(RMSNorm(x1)),  x3 = x2 + MLP(RMSNorm(x2)),  logits = head(x3)
 // Reads weights that the engine owns and the session's KV cache.
 #include <algorithm>
-#include <optional>
 
-#include "kernels/elementwise/op.h"
-#include "runtime/draft/attention.h"
-#include "runtime/draft/layer.h"
 #include "runtime/draft/layer_draft.h"
 #include "runtime/draft/layer_draft_model.h"
 #include "runtime/draft/longspec/checkpoint.h"
@@ -19,42 +15,35 @@
 
 namespace headrace {
 
-// Vectors are of the weights' type; matrices are [out, in].
+// The layer as two: one ends after the self-attention; the other, which makes no keys and values, has the
+// cross-attention and the MLP.
 struct LongSpecViews {
-  const void* input_norm = nullptr;  // [hidden]
-  Weight qkv;                        // [(heads + 2 kv_heads) * head_dim, hidden]
-  const void* qkv_bias = nullptr;    // [(heads + 2 kv_heads) * head_dim]
-  Weight output;                     // [hidden, heads * head_dim]
-  const void* cross_norm = nullptr;  // [hidden]: after the self-attention
-  Weight cross_q;                    // [heads * head_dim, hidden]
-  const void* cross_bias = nullptr;  // [heads * head_dim]
-  Weight cross_output;               // [hidden, heads * head_dim]
-  const void* ffn_norm = nullptr;    // [hidden]: after the cross-attention
-  Weight gate_up;                    // [2 * ffn, hidden]
-  Weight down;                       // [hidden, ffn]
+  LayerWeights self, cross;
 };
 using LongSpecWeights = DraftWeights<LongSpecViews>;
 
 void place_views(const LongSpecCheckpoint& checkpoint, LongSpecViews* views, WeightPlaces* places) {
-  LongSpecViews& v = *views;
+  LayerWeights &self = views->self, &cross = views->cross;
+  self.spec = cross.spec = checkpoint.config().layer();
+  cross.spec.attention().kv_heads = 0;
   const auto tensor = [&](const std::string& name) {
     const TensorInfo* info = checkpoint.find(name);
     CHECK(info != nullptr, name);
     return info;
   };
-  places->place(&v.input_norm, {tensor("input_layernorm.weight")});
-  places->place(&v.qkv, {tensor("self_attn.q_proj.weight"), tensor("self_attn.k_proj.weight"),
-                         tensor("self_attn.v_proj.weight")});
-  places->place(&v.qkv_bias,
+  places->place(&self.input_norm, {tensor("input_layernorm.weight")});
+  places->place(&self.qkv, {tensor("self_attn.q_proj.weight"), tensor("self_attn.k_proj.weight"),
+                            tensor("self_attn.v_proj.weight")});
+  places->place(&self.qkv_bias,
                 {tensor("self_attn.q_proj.bias"), tensor("self_attn.k_proj.bias"), tensor("self_attn.v_proj.bias")});
-  places->place(&v.output, {tensor("self_attn.o_proj.weight")});
-  places->place(&v.cross_norm, {tensor("post_self_attention_layernorm.weight")});
-  places->place(&v.cross_q, {tensor("cross_attn.q_proj.weight")});
-  places->place(&v.cross_bias, {tensor("cross_attn.q_proj.bias")});
-  places->place(&v.cross_output, {tensor("cross_attn.o_proj.weight")});
-  places->place(&v.ffn_norm, {tensor("post_cross_attention_layernorm.weight")});
-  places->place(&v.gate_up, {tensor("mlp.gate_proj.weight"), tensor("mlp.up_proj.weight")});
-  places->place(&v.down, {tensor("mlp.down_proj.weight")});
+  places->place(&self.output, {tensor("self_attn.o_proj.weight")});
+  places->place(&cross.input_norm, {tensor("post_self_attention_layernorm.weight")});
+  places->place(&cross.qkv, {tensor("cross_attn.q_proj.weight")});
+  places->place(&cross.qkv_bias, {tensor("cross_attn.q_proj.bias")});
+  places->place(&cross.output, {tensor("cross_attn.o_proj.weight")});
+  places->place(&cross.ffn_norm, {tensor("post_cross_attention_layernorm.weight")});
+  places->place(&cross.gate_up, {tensor("mlp.gate_proj.weight"), tensor("mlp.up_proj.weight")});
+  places->place(&cross.down, {tensor("mlp.down_proj.weight")});
 }
 
 namespace {
@@ -71,14 +60,6 @@ class LongSpecDraft final : public LayerDraft {
   void rewind(int64_t position) override;
 
  private:
-  struct Entered {
-    void *hidden, *normed, *qkv;  // [rows, hidden], [rows, hidden], [rows, qkv_width()]
-  };
-  struct Work {
-    void* hidden;  // [rows, hidden]
-    DraftLayerWork layer;
-  };
-
   int64_t queries() const { return most_rows(stable_rows(options_.tree)); }                   // most of a forward
   int64_t first_prompt_row() const { return shape_.first_kept(options_.run.prompt_tokens); }  // in the window
   // More inputs of a round: for each query the last position of the target's cache; the rows to commit.
@@ -86,36 +67,50 @@ class LongSpecDraft final : public LayerDraft {
   int32_t* source(const Inputs& in) const { return in.more + queries(); }
 
   void carve(Buffers* buffers) override;
-  uint64_t product_bytes() const override;
-  void begin() override;
   Round catch_up(int32_t root, int64_t position) override;
   const float* forward_root(const Round& round) override;
-  const float* cos_sin() const override { return work_.layer.rope.cos_sin; }
   const float* forward_level(const Round& round, int64_t level, const DraftRows& rows) override;
 
-  // Computes the keys and values of the self-attention from tokens, and the input of its queries.
-  void enter(const int32_t* tokens, const Entered& to, int64_t rows, ProductPath path);
-  void attend_target(const DraftRows& rows);
-  const float* finish_layer(const DraftRows& rows);  // from work_.hidden and qkv to logits
+  // tokens -> hidden, and the self-attention's input, pass.work.qkv.
+  void enter(const Pass& pass, const int32_t* tokens, void* hidden);
+  void attend_target(const Pass& pass, const DraftRows& rows);
+  const float* finish_layer(const DraftRows& rows);  // from hidden_ and qkv to logits
   void embed(const int32_t* tokens, const int32_t* positions, int64_t rows, int64_t pass_row);
   void join_early_tokens();
 
   const LongSpecConfig& config_;
   const LongSpecWeights& weights_;
   const DraftTarget target_;
-  const DraftLayerSizes sizes_;
-  Work work_{};
-  Entered prefill_{};  // of one group of the prompt's rows in the window
-  std::optional<DraftLayer> layer_;
+  void* hidden_ = nullptr;  // [rows, hidden]
+  // Of one group of the prompt's rows in the window.
+  struct {
+    void* hidden = nullptr;  // [group, hidden]
+    LayerWork layer;         // only normed and qkv
+  } prefill_;
 };
+
+DraftDecoder decoder_of(const LongSpecConfig& config, const LongSpecWeights& weights, const ModelConfig& target) {
+  const DType type = weights.dtype();
+  const LayerSpec layer = config.layer();
+  return {.layers = {layer},
+          .hidden = config.hidden,
+          .logits = config.vocab,
+          .type = type,
+          .hidden_type = type,
+          .keeps_blocks = weights.keeps_blocks(),
+          .rms_eps = config.rms_eps,
+          .rope = &target.rope,  // which the target's keys have
+          .max_positions = target.max_positions,
+          .products = {{layer.attention().q_width(), config.hidden, type}},
+          .prompt_products = {{layer.attention().qkv_width(), config.hidden, type}}};
+}
 
 // A row at position p predicts the token at p + 1. The root's row is committed before the tree is grown. Sinks are
 // dropped: the layer was trained without them.
 LongSpecDraft::LongSpecDraft(Device& device, const LongSpecConfig& config, const LongSpecWeights& weights,
                              const DraftTarget& target, const DraftSetup& options)
-    : LayerDraft(device, options,
-                 {.rows = DraftLayerSizes::of(config, weights.dtype()).cache_rows(),
-                  .context_rows = options.run.context_tokens,
+    : LayerDraft(device, options, decoder_of(config, weights, *target.config),
+                 {.context_rows = options.run.context_tokens,
                   .window = options.window,
                   .pass_rows = round_rows(options.tree),
                   .most_taken_back = options.run.most_pending,
@@ -128,36 +123,24 @@ LongSpecDraft::LongSpecDraft(Device& device, const LongSpecConfig& config, const
                  config.vocab),
       config_(config),
       weights_(weights),
-      target_(target),
-      sizes_(DraftLayerSizes::of(config, weights.dtype())) {
+      target_(target) {
   plan();
 }
 
 void LongSpecDraft::carve(Buffers* buffers) {
   const int64_t stable = stable_rows(options_.tree), rows = padded(queries());
   carve_inputs(stable, queries() + stable, buffers);
-  work_.hidden = buffers->work.take_bytes(sizes_.bytes(rows * config_.hidden));
-  work_.layer = DraftLayerWork::carve(sizes_, rows, queries(), options_.run.context_tokens, buffers->work);
+  const auto rows_of = [&](BumpAllocator& allocator, int64_t count, int64_t width) -> void* {
+    return allocator.take_bytes(static_cast<uint64_t>(count * width) * dtype_bytes(decoder_.type));
+  };
+  hidden_ = rows_of(buffers->work, rows, config_.hidden);
+  carve_layers(rows, queries(), rows, buffers);
   const int64_t kept = most_prompt_rows(options_, shape_, first_prompt_row());
   const int64_t group = std::min(padded(kept), kDraftPrefillGroupRows);
   carve_prompt(kept, buffers);
-  prefill_.hidden = buffers->prefill.take_bytes(sizes_.bytes(group * config_.hidden));
-  prefill_.normed = buffers->prefill.take_bytes(sizes_.bytes(group * config_.hidden));
-  prefill_.qkv = buffers->prefill.take_bytes(sizes_.bytes(group * sizes_.qkv_width()));
-}
-
-uint64_t LongSpecDraft::product_bytes() const {
-  const int64_t hidden = config_.hidden, qkv = sizes_.qkv_width();
-  const ProductPlace place = product_place(device_.backend(), device_.threads(), weights_.keeps_blocks());
-  return DraftLayer::product_bytes(place, sizes_, options_.planned_tokens(),
-                                   {{.n = qkv, .k = hidden},
-                                    {.n = qkv, .k = hidden, .path = ProductPath::kPrefill},
-                                    {.n = sizes_.attended(), .k = hidden}});
-}
-
-void LongSpecDraft::begin() {
-  layer_.emplace(sizes_, work_.layer, options_.run.context_tokens, *compute_);
-  layer_->fill_rope(target_.config->rope, target_.config->max_positions);  // its keys use this RoPE
+  prefill_.hidden = rows_of(buffers->prefill, group, config_.hidden);
+  prefill_.layer.normed = rows_of(buffers->prefill, group, config_.hidden);
+  prefill_.layer.qkv = rows_of(buffers->prefill, group, decoder_.layers.front().attention().qkv_width());
 }
 
 // Keys and values of the prompt's last rows: with a single layer they need no attention.
@@ -167,8 +150,9 @@ bool LongSpecDraft::finish_prefill(std::span<const int32_t> prompt, Progress*, c
   upload_prompt(prompt, 0, first, kept);
   for (int64_t row = 0; row < kept; row += kDraftPrefillGroupRows) {
     const int64_t count = std::min(kDraftPrefillGroupRows, kept - row);
-    enter(prompt_.tokens + row, prefill_, count, ProductPath::kPrefill);
-    layer_->rotate_into(*cache_, prefill_.qkv, prompt_.positions + row, first + row, count);
+    const Pass pass = prompt_pass(prefill_.layer, prompt_.positions + row, count);
+    enter(pass, prompt_.tokens + row, prefill_.hidden);
+    rotate_into_ring(pass, weights_.views().self, first + row);
   }
   end_prefill(rows, false);
   return true;
@@ -176,93 +160,60 @@ bool LongSpecDraft::finish_prefill(std::span<const int32_t> prompt, Progress*, c
 
 // ---- the layer ------------------------------------------------------------------------------------------------------
 
-void LongSpecDraft::enter(const int32_t* tokens, const Entered& to, int64_t rows, ProductPath path) {
-  const LongSpecViews& w = weights_.views();
+void LongSpecDraft::enter(const Pass& pass, const int32_t* tokens, void* hidden) {
   embed_tokens(target_.weights->embedding(),
-               {.ids = tokens, .rows = rows, .type = weights_.dtype(), .out_type = weights_.dtype(), .out = to.hidden},
-               *compute_);
-  layer_->normalise(to.hidden, w.input_norm, to.normed, rows);
-  layer_->multiply({.x = to.normed,
-                    .w = w.qkv,
-                    .bias = w.qkv_bias,
-                    .out = to.qkv,
-                    .rows = rows,
-                    .n = sizes_.qkv_width(),
-                    .k = config_.hidden,
-                    .path = path});
+               {.ids = tokens, .rows = pass.rows, .type = pass.type, .out_type = pass.type, .out = hidden}, *compute_);
+  qkv_product(pass, weights_.views().self, hidden);
 }
 
 // Every row sees all rows that the target has committed, and none of the tree, which the target has not computed. A
 // query at the last committed position sees exactly those.
-void LongSpecDraft::attend_target(const DraftRows& rows) {
+void LongSpecDraft::attend_target(const Pass& pass, const DraftRows& rows) {
   const KvCache& cache = *target_cache_;
   const int64_t last = cache.shape().layers - 1, end = tail_begin(cache.rows() + cache.pending_rows() - 1);
   const KvCache::TailViews tail = cache.tail(last);
-  tail_attention({.shape = layer_->attention_shape(rows.count, sizes_.attended(), cache.shape().exact()),
-                  .q = work_.layer.qkv,
-                  .positions = before(inputs_),
-                  .committed = inputs_.root_position,
-                  .path = rows.path,
-                  .ring_k = tail.ring_k,
-                  .ring_v = tail.ring_v,
-                  .pass_k = tail.pass_k,
-                  .pass_v = tail.pass_v,
-                  .state = work_.layer.state,
-                  .path_stride = rows.path_stride,
-                  .ring_rows = kTailRingRows,
-                  .pass_rows = 1},
-                 *compute_);
-  PrefixAttentionParams prefix{};
-  prefix.shape = layer_->attention_shape(rows.count, sizes_.attended(), cache.shape());
-  prefix.q = work_.layer.qkv;
-  prefix.positions = before(inputs_);
-  prefix.state = work_.layer.state;
-  prefix.scratch = work_.layer.scratch;
-  prefix.out = work_.layer.attention;
+  const RowShape exact = cache.shape().exact();
+  AttentionShape shape = attention_shape(pass, weights_.views().cross.spec.attention());
+  shape.kv_heads = config_.kv_heads;
+  shape.k_type = exact.k_type;
+  shape.v_type = exact.v_type;
+  PrefixAttentionParams prefix =
+      attend_tail({.shape = shape,
+                   .q = pass.work.qkv,
+                   .positions = before(inputs_),
+                   .committed = inputs_.root_position,
+                   .path = rows.path,
+                   .path_stride = rows.path_stride,
+                   .state = layers_.state,
+                   .scratch = layers_.scratch},
+                  {tail.ring_k, tail.ring_v, tail.pass_k, tail.pass_v, kTailRingRows, 1}, *compute_);
+  prefix.shape.k_type = cache.shape().k_type;
+  prefix.shape.v_type = cache.shape().v_type;
   std::vector<KvSegment> segments;
   for (int64_t i = 0; i < segments_for(end); ++i) segments.push_back(cache.resident_segment(last, i));
-  draft_prefix_attention(prefix, segments, *compute_);
+  fold_prefix(prefix, segments, pass.work.attention);
 }
 
 const float* LongSpecDraft::finish_layer(const DraftRows& rows) {
-  const LongSpecViews& w = weights_.views();
-  const DraftLayerWork& work = work_.layer;
-  void* const x = work_.hidden;
-  const int64_t hidden = config_.hidden, attended = sizes_.attended(), count = rows.count;
-  const auto add_attention = [&](const Weight& weight) {
-    layer_->multiply(
-        {.x = work.attention, .w = weight, .residual = x, .out = x, .rows = count, .n = hidden, .k = attended});
-  };
-  layer_->attend(rows, *cache_);
-  add_attention(w.output);
-  layer_->normalise(x, w.cross_norm, work.normed, count);
-  layer_->multiply({.x = work.normed,
-                    .w = w.cross_q,
-                    .bias = w.cross_bias,
-                    .out = work.qkv,
-                    .rows = count,
-                    .n = attended,
-                    .k = hidden});
-  layer_->rotate_queries(work.qkv, rows.positions, count);
-  attend_target(rows);
-  add_attention(w.cross_output);
-  layer_->mlp({.norm = w.ffn_norm, .gate_up = w.gate_up, .down = w.down, .hidden = x, .rows = count});
-  layer_->multiply({.x = x,
-                    .w = target_.weights->head(),
-                    .out = work.logits,
-                    .rows = count,
-                    .n = config_.vocab,
-                    .k = hidden,
-                    .out_f32 = true});
-  return work.logits;
+  const auto& [self, cross] = weights_.views();
+  const Pass pass = make_pass(rows.positions, rows.count);
+  attend(pass, 0, self, rows);
+  attention_output(pass, self, hidden_, hidden_);
+  qkv_product(pass, cross, hidden_);
+  rotate_rows(pass, cross, 0, rows.count, {});
+  attend_target(pass, rows);
+  layer_output(pass, cross, hidden_);
+  output_logits(pass, nullptr, target_.weights->head(), hidden_, layers_.logits);
+  return layers_.logits;
 }
 
 // ---- the round ------------------------------------------------------------------------------------------------------
 
-// Tokens to work_.hidden and work_.qkv; keys and values to the rows of the round.
+// Tokens to hidden_ and qkv; keys and values to the rows of the round.
 void LongSpecDraft::embed(const int32_t* tokens, const int32_t* positions, int64_t rows, int64_t pass_row) {
-  enter(tokens, {work_.hidden, work_.layer.normed, work_.layer.qkv}, rows, ProductPath::kDecode);
-  layer_->rotate(work_.layer.qkv, positions, rows, cache_->pass_rows_from(0, pass_row));
+  const Pass pass = make_pass(positions, rows);
+  enter(pass, tokens, hidden_);
+  rotate_rows(pass, weights_.views().self, 0, rows, cache_->pass_rows_from(0, pass_row));
 }
 
 // The root, and the tokens accepted by the last verify pass before it. The root comes first, so that it alone can

@@ -2,10 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/elementwise/op.h"
 #include "runtime/base/unsigned.h"
-#include "runtime/draft/attention.h"
-#include "runtime/layers/product_bytes.h"
 
 namespace headrace {
 namespace {
@@ -19,9 +16,20 @@ int64_t unread_tokens(const DraftSetup& options) {
 
 int64_t most_chain_rows(const DraftSetup& options) { return std::max(kChunkRows, stable_rows(options.tree)); }
 
-DraftCacheShape cache_shape(const ModelConfig& config, DType type, const DraftSetup& options) {
-  return {.rows = row_shape(config, type, type, type),
-          .context_rows = options.run.context_tokens - (options.shares() ? 0 : unread_tokens(options)),
+DraftDecoder decoder_of(const ModelConfig& config, const Weights& weights) {
+  return {.layers = config.layers,
+          .hidden = config.hidden,
+          .logits = config.vocab,
+          .type = weights.dtype(),
+          .hidden_type = DType::kF32,
+          .keeps_blocks = weights.keeps_blocks(),
+          .rms_eps = config.rms_eps,
+          .rope = &config.rope,
+          .max_positions = config.max_positions};
+}
+
+DraftCacheShape cache_shape(const DraftSetup& options) {
+  return {.context_rows = options.run.context_tokens - (options.shares() ? 0 : unread_tokens(options)),
           .window = options.window,
           .pass_rows = std::max(round_rows(options.tree), most_chain_rows(options)),
           .most_taken_back = options.run.most_pending,
@@ -33,7 +41,7 @@ DraftCacheShape cache_shape(const ModelConfig& config, DType type, const DraftSe
 
 // The root's row is in the cache when its children are ranked. Noise uses the target's positions.
 SimpleDraft::SimpleDraft(Device& device, const ModelConfig& config, const Weights& weights, const DraftSetup& options)
-    : LayerDraft(device, options, cache_shape(config, weights.dtype(), options),
+    : LayerDraft(device, options, decoder_of(config, weights), cache_shape(options),
                  {.shape = options.tree,
                   .vocab = options.target_vocab > 0 ? std::min(config.vocab, options.target_vocab) : config.vocab,
                   .stride = config.vocab,
@@ -52,70 +60,33 @@ SimpleDraft::SimpleDraft(Device& device, const ModelConfig& config, const Weight
 int64_t SimpleDraft::chain_rows() const { return most_chain_rows(options_); }
 void SimpleDraft::carve(Buffers* buffers) {
   const int64_t most = most_rows(chain_rows()), rows = padded(most);
-  BumpAllocator& allocator = buffers->work;
   carve_inputs(chain_rows(), 0, buffers);
-  const LayerWidths widths = LayerWidths::of(config_);
-  work_.rope = RopeTables::carve(config_.rope, config_.rope_dims(), shape_.context_rows, allocator);
-  work_.hidden = allocator.take<float>(rows * config_.hidden);
-  work_.layer = LayerWork::carve(widths, weights_.dtype(), rows, allocator);
-  work_.logits = allocator.take<float>(padded(options_.tree.widest()) * config_.vocab);
-  work_.state = carve_states(widths, most, allocator);
-  work_.scratch = carve_states(widths, most * kDraftSegmentsPerLaunch, allocator);
+  hidden_ = buffers->work.take<float>(rows * config_.hidden);
+  carve_layers(rows, most, padded(options_.tree.widest()), buffers);
 }
-
-uint64_t SimpleDraft::product_bytes() const {
-  const ProductPlace place = product_place(device_.backend(), device_.threads(), weights_.keeps_blocks());
-  const DType type = weights_.dtype();
-  std::vector<ProductSize> sizes = layer_products(config_.hidden, config_.layers, type, DType::kF32);
-  sizes.push_back({config_.vocab, config_.hidden, DType::kF32});
-  return most_product_bytes({place, type, chain_rows(), ProductPath::kDecode}, sizes);
-}
-
-void SimpleDraft::begin() { work_.rope.fill(config_.rope, config_.max_positions, *compute_); }
 
 // ---- the model ------------------------------------------------------------------------------------------------------
 
-Pass SimpleDraft::make_pass(const int32_t* positions, int64_t rows) const {
-  return {.work = work_.layer,
-          .positions = positions,
-          .rope = work_.rope,
-          .type = weights_.dtype(),
-          .k_type = shape_.rows.k_type,
-          .v_type = shape_.rows.v_type,
-          .hidden_type = DType::kF32,
-          .eps = static_cast<float>(config_.rms_eps),
-          .rows = rows,
-          .path = ProductPath::kDecode,
-          .stream = compute_};
-}
-
-// -> work_.hidden.
+// -> hidden_.
 void SimpleDraft::forward(const DraftRows& rows) {
   const Pass pass = make_pass(rows.positions, rows.count);
   embed_tokens(
       weights_.embedding(),
-      {.ids = rows.tokens, .rows = rows.count, .type = weights_.dtype(), .out_type = DType::kF32, .out = work_.hidden},
+      {.ids = rows.tokens, .rows = rows.count, .type = weights_.dtype(), .out_type = DType::kF32, .out = hidden_},
       *compute_);
   for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
     const LayerWeights& weights = weights_.layer(layer);
-    qkv_product(pass, weights, work_.hidden);
+    qkv_product(pass, weights, hidden_);
     rotate_rows(pass, weights, 0, rows.count, cache_->pass_rows_from(layer, rows.pass_row));
-    draft_attention({.layer = layer,
-                     .shape = attention_shape(pass, weights.spec.attention()),
-                     .q = work_.layer.qkv,
-                     .rows = rows,
-                     .state = work_.state,
-                     .scratch = work_.scratch,
-                     .out = work_.layer.attention},
-                    *cache_, &prefix_, *compute_);
-    layer_output(pass, weights, work_.hidden);
+    attend(pass, layer, weights, rows);
+    layer_output(pass, weights, hidden_);
   }
 }
 
-// Rows [first, first + count) of work_.hidden -> work_.logits from row 0 on.
+// Rows [first, first + count) of hidden_ -> layers_.logits from row 0 on.
 const float* SimpleDraft::predict(int64_t first, int64_t count) {
-  output_logits(make_pass(nullptr, count), weights_, work_.hidden + first * config_.hidden, work_.logits);
-  return work_.logits;
+  output_logits(make_pass(nullptr, count), weights_, hidden_ + first * config_.hidden, layers_.logits);
+  return layers_.logits;
 }
 
 // Appends tokens to the cache. Returns the number of forwarded rows, the last of which belongs to the last token: on a

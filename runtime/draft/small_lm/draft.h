@@ -11,10 +11,7 @@
 // levels. Reads weights that the engine owns.
 #pragma once
 
-#include <vector>
-
 #include "runtime/draft/layer_draft.h"
-#include "runtime/layers/forward.h"
 #include "runtime/model/weights.h"
 
 namespace headrace {
@@ -28,32 +25,20 @@ class SimpleDraft final : public LayerDraft {
   void rewind(int64_t position) override;
 
  private:
-  struct Work {
-    RopeTables rope;
-    float* hidden;  // [rows, hidden]
-    LayerWork layer;
-    float* logits;  // [widest level, vocab]
-    AttentionState state, scratch;
-  };
   int64_t chain_rows() const;  // most that one pass adds to the cache
   void carve(Buffers* buffers) override;
-  uint64_t product_bytes() const override;
-  void begin() override;
   Round catch_up(int32_t root, int64_t position) override;
   const float* forward_root(const Round& round) override { return predict(round.row, 1); }
   const float* forward_level(const Round& round, int64_t level, const DraftRows& rows) override;
 
-  Pass make_pass(const int32_t* positions, int64_t rows) const;
   void forward(const DraftRows& rows);
   const float* predict(int64_t first, int64_t count);
   int64_t extend(std::span<const int32_t> tokens);
-  const float* cos_sin() const override { return work_.rope.cos_sin; }
 
   const ModelConfig& config_;
   const Weights& weights_;
-  const int64_t unread_;  // tokens of the prompt between the sinks and the window
-  Work work_{};
-  std::vector<KvSegment> prefix_;  // of one layer, reused
+  const int64_t unread_;     // tokens of the prompt between the sinks and the window
+  float* hidden_ = nullptr;  // [rows, hidden]
 };
 
 }  // namespace headrace
