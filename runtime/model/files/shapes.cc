@@ -63,13 +63,13 @@ constexpr Row kShapes[] = {
 };
 
 ModelConfig config_of(const Row& row) {
-  const std::string json =
+  const std::string config =
       str(R"({"model_type": ")", row.model_type, R"(", "num_hidden_layers": )", row.layers, R"(, "hidden_size": )",
           row.hidden, R"(, "num_attention_heads": )", row.heads, R"(, "num_key_value_heads": )", row.kv_heads,
           R"(, "head_dim": )", row.head_dim, R"(, "intermediate_size": )", row.ffn, R"(, "vocab_size": )", row.vocab,
           R"(, "max_position_embeddings": )", row.positions, R"(, "rope_theta": )", row.theta,
           R"(, "tie_word_embeddings": )", row.head == Head::kTied ? "true" : "false", ", ", row.more, "}");
-  return parse_config_json(json, row.name);
+  return parse_config_json(config, row.name);
 }
 
 bool is_file_name(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".json"); }
