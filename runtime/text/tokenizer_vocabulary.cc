@@ -34,6 +34,7 @@ const std::vector<PreTokenizer>& pre_tokenizers() {
       {"tekken", {kTekkenPattern}, true, true},
       {"seed-coder", {kSeedCoderPattern}},
       {"qwen2", {kQwen2Pattern}, false, false, true},
+      {"qwen35", {kQwen35Pattern}, false, false, true},
       {"deepseek-r1-qwen", {kQwen2Pattern}, false, false, true},
   };
   return list;
