@@ -97,8 +97,9 @@ void rope_table(const RopeTableParams& params, ThreadPool& pool) {
     float* cosines = params.cos_sin + row * params.head_dim;
     const int64_t stretches = 1 + row / params.step;  // begun at this row
     const double grown = 1.0 + params.beta * std::log(static_cast<double>(stretches));
-    const float scale = params.scale * static_cast<float>(grown);
+    const float rotated_scale = params.scale * static_cast<float>(grown);
     for (int64_t i = 0; i < half; ++i) {
+      const float scale = params.inv_freq[i] == 0 ? 1.0f : rotated_scale;
       const float angle = static_cast<float>(row) * params.inv_freq[i];
       cosines[i] = static_cast<float>(std::cos(static_cast<double>(angle))) * scale;
       cosines[half + i] = static_cast<float>(std::sin(static_cast<double>(angle))) * scale;

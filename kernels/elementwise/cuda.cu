@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kThreads) rope_table_kernel(RopeTableParams p)
   double sine, cosine;
   sincos(static_cast<double>(angle), &sine, &cosine);
   const double grown = p.beta == 0 ? 1.0 : 1.0 + p.beta * log(static_cast<double>(1 + blockIdx.x / p.step));
-  const float scale = p.scale * static_cast<float>(grown);
+  const float scale = p.inv_freq[i] == 0 ? 1.0f : p.scale * static_cast<float>(grown);
   cosines[i] = static_cast<float>(cosine) * scale;
   cosines[half + i] = static_cast<float>(sine) * scale;
 }

@@ -60,7 +60,8 @@ struct RopeParams {
 };
 void rope(const RopeParams& params, Stream& stream);
 
-// cos_sin[p] for p in [0, rows): the angle is float(p) * inv_freq[i] in fp32, as in the reference implementations.
+// cos_sin[p] for p in [0, rows): the angle is float(p) * inv_freq[i] in fp32, as in the reference implementations. A
+// pair whose frequency is 0 passes: its cosine is 1, without a factor.
 struct RopeTableParams {
   const float* inv_freq;  // [head_dim / 2]
   float* cos_sin;         // [rows, head_dim], times scale * (1 + beta * ln(1 + floor(p / step)))

@@ -198,6 +198,31 @@ TEST_P(ElementwiseTest, RopeTable) {
   expect_close(got, expected, std::vector<double>(expected.size(), 0.1), DType::kF32, "rope_table");
 }
 
+// Dimensions that are not rotated have the frequency 0, and no factor of those that are.
+TEST_P(ElementwiseTest, RopeTablePassesAtFrequencyZero) {
+  constexpr int64_t kRows = 70, kDim = 12;
+  const std::vector<float> frequencies = {1.0f, 0.25f, 0.0f, 0.0f, 0.0f, 0.0f};
+  const DeviceArray inv_freq = upload_raw(frequencies), out = output(kRows * kDim * sizeof(float));
+  rope_table({.inv_freq = inv_freq.as<float>(),
+              .cos_sin = out.as<float>(),
+              .scale = 1.5f,
+              .rows = kRows,
+              .head_dim = kDim,
+              .beta = 0.5,
+              .step = 8},
+             stream());
+  const std::vector<float> table = download(out, DType::kF32);
+  for (int64_t row = 0; row < kRows; ++row) {
+    const float* const cosines = &table[index_of(row * kDim)];
+    const double factor = 1.5 * (1 + 0.5 * std::log(1.0 + static_cast<double>(row / 8)));
+    ASSERT_NEAR(cosines[0], factor * std::cos(static_cast<double>(row)), 1e-5) << row;
+    for (int64_t i = 2; i < kDim / 2; ++i) {
+      ASSERT_EQ(cosines[i], 1.0f) << row << ", " << i;
+      ASSERT_EQ(cosines[kDim / 2 + i], 0.0f) << row << ", " << i;
+    }
+  }
+}
+
 // The rows of a table for queries that grow with their position are those of the other table, times a factor.
 TEST_P(ElementwiseTest, RopeTableGrowsByStep) {
   constexpr int64_t kDim = 20, kRows = 45, kStep = 8;
