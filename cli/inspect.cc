@@ -101,17 +101,17 @@ void print_text(const Checkpoint& model, const ModelFacts& facts, bool tensors) 
 void print_json(const Checkpoint& model, const ModelFacts& facts, bool tensors) {
   using nlohmann::ordered_json;
   const ModelConfig& c = model.config();
-  const LayerSpec& layer = c.layers.front();
+  const AttentionSpec& attention = c.attention();
   ordered_json out = {{"path", model.path()},
                       {"format", model.format()},
                       {"family", c.family},
                       {"parameters", facts.parameters},
                       {"layers", c.layer_count()},
                       {"hidden", c.hidden},
-                      {"heads", layer.attention().heads},
-                      {"kv_heads", layer.attention().kv_heads},
-                      {"head_dim", layer.attention().head_dim},
-                      {"ffn", layer.ffn.width},
+                      {"heads", attention.heads},
+                      {"kv_heads", attention.kv_heads},
+                      {"head_dim", attention.head_dim},
+                      {"ffn", c.layers.front().ffn.width},
                       {"vocab", c.vocab},
                       {"max_positions", c.max_positions},
                       {"rope_theta", c.rope.theta},

@@ -10,6 +10,7 @@
 #include "runtime/engine/engine_impl.h"
 #include "runtime/engine/run.h"
 #include "runtime/model/files/open_checkpoint.h"
+#include "runtime/model/state_groups.h"
 #include "runtime/prefix/cache_key.h"
 #include "runtime/prefix/fingerprint_cache.h"
 
@@ -52,6 +53,11 @@ void Engine::Impl::open() {
   weights =
       Weights::reserve(*checkpoint, *device,
                        weight_options(options.weights, options.dtype, checkpoint->natural_dtype(), device->backend()));
+  if (StateGroups(config).recurrent_layers() > 0) {
+    throw_error(
+        ExitCode::kBadInput, checkpoint->path(),
+        str("is a model of the family ", config.family, ": layers with a recurrent state are not supported yet"));
+  }
   use_draft(options.draft);
   compute = device->make_stream("compute", StreamRole::kCompute);
   open_prefixes();

@@ -20,8 +20,8 @@ uint64_t RopeTables::row_bytes(const RopeConfig& rope, int64_t head_dim) {
   return static_cast<uint64_t>(table_count(rope) * head_dim) * sizeof(float);
 }
 
-void RopeTables::fill(const RopeConfig& rope, int64_t max_positions, Stream& stream) const {
-  const RopeTable table = make_rope_table(rope, head_dim, max_positions);
+void RopeTables::fill(const RopeConfig& rope, const RopeSizes& sizes, Stream& stream) const {
+  const RopeTable table = make_rope_table(rope, sizes);
   CHECK(count == table_count(rope) && table.inv_freq.size() == static_cast<size_t>(head_dim / 2));
   stream.copy(inv_freq, table.inv_freq.data(), table.inv_freq.size() * sizeof(float), Link::kHostToDevice, "rope");
   RopeTableParams params = {

@@ -19,7 +19,7 @@ struct RopeTables {
   static RopeTables carve(const RopeConfig& rope, int64_t head_dim, int64_t rows, BumpAllocator& allocator);
   static uint64_t row_bytes(const RopeConfig& rope, int64_t head_dim);  // of a position, in all tables
   // Enqueues the computation of what was carved for `rope`, and waits.
-  void fill(const RopeConfig& rope, int64_t max_positions, Stream& stream) const;
+  void fill(const RopeConfig& rope, const RopeSizes& sizes, Stream& stream) const;
   int64_t q_offset() const { return (count - 1) * rows * head_dim; }  // elements from cos_sin to the table for q
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -36,24 +37,37 @@ struct RopeConfig {
 // that it began with, and what is larger counts: many configs name the scaled number. Llama 3's scaling is part of what
 // the model was trained with. At most `most`.
 int64_t scaled_positions(const RopeConfig& rope, int64_t positions, int64_t most);
+// Of a row of the RoPE tables, and how many of its dimensions are rotated.
+struct RopeSizes {
+  int64_t head_dim, max_positions;
+  int64_t rotary_dims = 0;  // 0: head_dim
+};
+
 // A layer's attention: which heads it has, and what happens to their rows.
 struct AttentionSpec {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool qkv_bias = false;     // Qwen2.5; Llama and Seed-OSS with attention_bias
   bool output_bias = false;  // o_proj bias (Llama with attention_bias, Seed-OSS with attention_out_bias)
   bool qk_norm = false;      // Qwen3: RMSNorm over each head of q and k, before rope
+  // Qwen3.5: the number of each head's dimensions that are rotated; 0: all. The pairs are (j, j + head_dim / 2) for j
+  // below rope_dims / 2, for which the rows of q and k are reordered as they are read
+  // (runtime/model/files/row_order.h).
+  int64_t rope_dims = 0;
+  bool gated_output = false;  // Qwen3.5: the output is multiplied by sigma(gate), of which each head has head_dim
 
   bool operator==(const AttentionSpec&) const = default;
+  int64_t rotary_dims() const { return rope_dims == 0 ? head_dim : rope_dims; }
   int64_t q_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
   int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  int64_t in_width() const { return qkv_width() + (gated_output ? q_width() : 0); }  // with the gates
 };
 
-// A layer with a recurrent state in place of rows: Gated DeltaNet (arXiv 2412.06464), as in Qwen3.5. Value head j reads
-// key head j / (v_heads / k_heads). Each value head has a state of k_dim x v_dim, and a causal convolution over `conv`
-// tokens runs over the channels of q, k and v.
+// A layer with a recurrent state in place of rows: Gated DeltaNet (arXiv 2412.06464), as in Qwen3.5. Each value head
+// has a state of k_dim x v_dim, and a causal convolution over `conv` tokens runs over the channels of q, k and v.
 struct DeltaNetSpec {
   int64_t k_heads = 0, v_heads = 0, k_dim = 0, v_dim = 0, conv = 0;
+  bool tiled = false;  // GGUF: value head j reads key head j % k_heads; else j / (v_heads / k_heads)
 
   bool operator==(const DeltaNetSpec&) const = default;
   int64_t k_width() const { return k_heads * k_dim; }  // of q, too
@@ -84,21 +98,37 @@ struct LayerSpec {
   const AttentionSpec& attention() const { return kind_of<AttentionSpec>(mixer); }
   AttentionSpec& attention() { return kind_of<AttentionSpec>(mixer); }
   const DeltaNetSpec& delta_net() const { return kind_of<DeltaNetSpec>(mixer); }
+  // Rows of the mixer's first product: q, k, v and the gates; or the channels, z, b and a.
+  int64_t in_width() const {
+    if (has_attention()) return attention().in_width();
+    return delta_net().channels() + delta_net().v_width() + 2 * delta_net().v_heads;
+  }
+  // Columns of its output product.
+  int64_t out_width() const { return has_attention() ? attention().q_width() : delta_net().v_width(); }
 };
 
 inline std::vector<LayerSpec> same_layers(int64_t count, const LayerSpec& layer) {
   return std::vector<LayerSpec>(static_cast<size_t>(count), layer);
 }
 
+// A block that guesses the token after the next from the model's last state and the next token's embedding.
+struct MtpSpec {
+  LayerSpec layer;
+  bool own_norm = true;  // before the head; else it is the model's last norm
+
+  bool operator==(const MtpSpec&) const = default;
+};
+
 struct ModelConfig {
   std::string family;  // "llama", "ministral3", "mistral", "mistral3" (GGUF: with or without query_beta), "phi3",
-                       // "qwen2", "qwen3", "seed_oss"
+                       // "qwen2", "qwen3", "qwen35", "seed_oss"
   int64_t hidden = 0, vocab = 0, max_positions = 0;
   double rms_eps = 1e-5;
   RopeConfig rope;
   std::vector<LayerSpec> layers;
+  std::optional<MtpSpec> mtp;
   bool tied_head = false;        // lm_head is the embedding
-  bool images = false;           // the model takes images, too; what reads them is not loaded (Mistral 3)
+  bool images = false;           // the model takes images, too; what reads them is not loaded (Mistral 3, Qwen3.5)
   std::vector<int32_t> end_ids;  // eos ids that the config or generation_config.json names
 
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
@@ -109,7 +139,10 @@ struct ModelConfig {
         ->attention();
   }
   int64_t rope_dims() const { return attention().head_dim; }  // of a row of the RoPE tables
-  int64_t kv_values() const {                                 // of K and V of a token, in all layers
+  RopeSizes rope_sizes() const {
+    return {.head_dim = rope_dims(), .max_positions = max_positions, .rotary_dims = attention().rope_dims};
+  }
+  int64_t kv_values() const {  // of K and V of a token, in all layers
     int64_t sum = 0;
     for (const LayerSpec& layer : layers) sum += layer.has_attention() ? 2 * layer.attention().kv_width() : 0;
     return sum;
@@ -117,12 +150,16 @@ struct ModelConfig {
 };
 
 // Inverse frequencies, [head_dim / 2] in f32 as the reference implementation computes them, and the factor that cos and
-// sin are multiplied by (1 but for yarn). Pure. transformers' modeling_rope_utils is the reference.
+// sin are multiplied by (1 but for yarn). Of the places from rotary_dims / 2 on the frequency is 0: they pass. Pure.
+// transformers' modeling_rope_utils is the reference.
 struct RopeTable {
   std::vector<float> inv_freq;
   float scale = 1.0f;
 };
-RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t max_positions);
+RopeTable make_rope_table(const RopeConfig& rope, const RopeSizes& sizes);
+inline RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t max_positions) {
+  return make_rope_table(rope, {.head_dim = head_dim, .max_positions = max_positions});
+}
 
 // "32 layers of 4096, 32 heads and 8 KV heads of 128, FFN 14336"
 std::string layers_text(const ModelConfig& config);

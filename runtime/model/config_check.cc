@@ -8,7 +8,7 @@
 
 namespace headrace {
 
-void check_rope(const RopeConfig& rope, int64_t head_dim, const std::string& source) {
+void check_rope(const RopeConfig& rope, int64_t rotary_dims, const std::string& source) {
   const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, source, what); };
   if (rope.scaling == RopeScaling::kLlama3 && rope.high_freq_factor <= rope.low_freq_factor)
     refuse(
@@ -17,9 +17,9 @@ void check_rope(const RopeConfig& rope, int64_t head_dim, const std::string& sou
     refuse(str("rope beta_fast ", rope.beta_fast, " must not be below beta_slow ", rope.beta_slow));
   if (rope.scaling == RopeScaling::kYarn && rope.theta <= 1)
     refuse(str("rope theta ", rope.theta, " must be above 1 for yarn"));
-  const size_t half = static_cast<size_t>(head_dim / 2);
+  const size_t half = static_cast<size_t>(rotary_dims / 2);
   if (!rope.frequency_factors.empty() && rope.frequency_factors.size() != half)
-    refuse(str("rope_freqs.weight holds ", rope.frequency_factors.size(), " factors; head_dim ", head_dim, " needs ",
+    refuse(str("rope_freqs.weight holds ", rope.frequency_factors.size(), " factors; head_dim ", rotary_dims, " needs ",
                half));
   for (const float factor : rope.frequency_factors)
     if (!(factor > 0 && factor <= 1e9f)) refuse(str("rope_freqs.weight holds ", factor, "; a factor must be above 0"));
@@ -42,21 +42,47 @@ void check_attention(const AttentionSpec& a, const RopeConfig& rope, const std::
     refuse(str("head_dim ", a.head_dim, " is above ", kMaxAttentionHeadDim, ", the most that attention computes"));
   if (a.q_width() > kMaxWidth)
     refuse(str("num_attention_heads ", a.heads, " x head_dim ", a.head_dim, " is above ", kMaxWidth));
-  check_rope(rope, a.head_dim, source);
+  if (a.rotary_dims() > a.head_dim || a.rotary_dims() % 2 != 0)
+    refuse(str("rope rotates ", a.rotary_dims(), " dimensions; an even number up to head_dim ", a.head_dim,
+               " is expected"));
+  check_rope(rope, a.rotary_dims(), source);
+}
+
+void check_delta_net(const DeltaNetSpec& d, const std::string& source) {
+  const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, source, what); };
+  if (d.v_heads % d.k_heads != 0)
+    refuse(str("linear_num_value_heads ", d.v_heads, " is not a multiple of linear_num_key_heads ", d.k_heads));
+  if (d.k_width() > kMaxWidth)
+    refuse(str("linear_num_key_heads ", d.k_heads, " x linear_key_head_dim ", d.k_dim, " is above ", kMaxWidth));
+  if (d.v_width() > kMaxWidth)
+    refuse(str("linear_num_value_heads ", d.v_heads, " x linear_value_head_dim ", d.v_dim, " is above ", kMaxWidth));
 }
 
 void check_config(const ModelConfig& config, const std::string& source) {
   const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, source, what); };
-  for (const LayerSpec& layer : config.layers) check_attention(layer.attention(), config.rope, source);
+  bool attends = false;
+  for (const LayerSpec& layer : config.layers) {
+    if (layer.has_attention()) {
+      check_attention(layer.attention(), config.rope, source);
+    } else {
+      check_delta_net(layer.delta_net(), source);
+    }
+    attends = attends || layer.has_attention();
+  }
+  if (!attends) refuse("has no layer with attention");
+  if (config.mtp) check_attention(config.mtp->layer.attention(), config.rope, source);
   for (const int32_t id : config.end_ids)
     if (id < 0 || id >= config.vocab)
       refuse(str("the end token id ", id, " is not in the vocabulary of ", config.vocab));
 }
 
 std::string layers_text(const ModelConfig& config) {
-  const LayerSpec& layer = config.layers.front();
-  return str(config.layer_count(), " layers of ", config.hidden, ", ", layer.attention().heads, " heads and ",
-             layer.attention().kv_heads, " KV heads of ", layer.attention().head_dim, ", FFN ", layer.ffn.width);
+  const AttentionSpec& attention = config.attention();
+  const auto recurrent = std::count_if(config.layers.begin(), config.layers.end(),
+                                       [](const LayerSpec& layer) { return !layer.has_attention(); });
+  return str(config.layer_count(), " layers of ", config.hidden, ", ",
+             recurrent == 0 ? "" : str(recurrent, " of them recurrent, "), attention.heads, " heads and ",
+             attention.kv_heads, " KV heads of ", attention.head_dim, ", FFN ", config.layers.front().ffn.width);
 }
 
 }  // namespace headrace

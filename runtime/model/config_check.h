@@ -22,6 +22,6 @@ void check_config(const ModelConfig& config, const std::string& source);
 
 // Those of one layer's attention, and for rotary positions alone.
 void check_attention(const AttentionSpec& attention, const RopeConfig& rope, const std::string& source);
-void check_rope(const RopeConfig& rope, int64_t head_dim, const std::string& source);
+void check_rope(const RopeConfig& rope, int64_t rotary_dims, const std::string& source);
 
 }  // namespace headrace

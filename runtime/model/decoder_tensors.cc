@@ -5,32 +5,64 @@
 namespace headrace {
 namespace {
 
-void append_layer(const ModelConfig& config, int64_t layer, std::vector<DecoderTensor>* out) {
-  const std::string prefix = str("model.layers.", layer, ".");
-  const AttentionSpec& attention = config.layer(layer).attention();
-  const int64_t q = attention.q_width(), kv = attention.kv_width(), ffn = config.layer(layer).ffn.width;
-  const auto add = [&](const char* name, std::vector<int64_t> shape) {
+using Tensors = std::vector<DecoderTensor>;
+
+void append_attention(const AttentionSpec& attention, int64_t hidden, const std::string& layer, Tensors* out) {
+  const int64_t q = attention.q_width(), kv = attention.kv_width();
+  const auto add = [&, prefix = layer + "self_attn."](const char* name, std::vector<int64_t> shape) {
     out->push_back({prefix + name, std::move(shape)});
   };
-  add("input_layernorm.weight", {config.hidden});
-  add("self_attn.q_proj.weight", {q, config.hidden});
-  add("self_attn.k_proj.weight", {kv, config.hidden});
-  add("self_attn.v_proj.weight", {kv, config.hidden});
+  add("q_proj.weight", {q, hidden});
+  add("k_proj.weight", {kv, hidden});
+  add("v_proj.weight", {kv, hidden});
+  if (attention.gated_output) add("gate_proj.weight", {q, hidden});
   if (attention.qkv_bias) {
-    add("self_attn.q_proj.bias", {q});
-    add("self_attn.k_proj.bias", {kv});
-    add("self_attn.v_proj.bias", {kv});
+    add("q_proj.bias", {q});
+    add("k_proj.bias", {kv});
+    add("v_proj.bias", {kv});
   }
   if (attention.qk_norm) {
-    add("self_attn.q_norm.weight", {attention.head_dim});
-    add("self_attn.k_norm.weight", {attention.head_dim});
+    add("q_norm.weight", {attention.head_dim});
+    add("k_norm.weight", {attention.head_dim});
   }
-  add("self_attn.o_proj.weight", {config.hidden, q});
-  if (attention.output_bias) add("self_attn.o_proj.bias", {config.hidden});
-  add("post_attention_layernorm.weight", {config.hidden});
-  add("mlp.gate_proj.weight", {ffn, config.hidden});
-  add("mlp.up_proj.weight", {ffn, config.hidden});
-  add("mlp.down_proj.weight", {config.hidden, ffn});
+  add("o_proj.weight", {hidden, q});
+  if (attention.output_bias) add("o_proj.bias", {hidden});
+}
+
+void append_delta_net(const DeltaNetSpec& delta, int64_t hidden, const std::string& layer, Tensors* out) {
+  const auto add = [&, prefix = layer + "linear_attn."](const char* name, std::vector<int64_t> shape) {
+    out->push_back({prefix + name, std::move(shape)});
+  };
+  add("in_proj_qkv.weight", {delta.channels(), hidden});
+  add("in_proj_z.weight", {delta.v_width(), hidden});
+  add("in_proj_b.weight", {delta.v_heads, hidden});
+  add("in_proj_a.weight", {delta.v_heads, hidden});
+  add("conv1d.weight", {delta.channels() * delta.conv});
+  add("A", {delta.v_heads});
+  add("dt_bias", {delta.v_heads});
+  add("norm.weight", {delta.v_dim});
+  add("out_proj.weight", {hidden, delta.v_width()});
+}
+
+void append_layer(const LayerSpec& layer, int64_t hidden, const std::string& prefix, Tensors* out) {
+  out->push_back({prefix + "input_layernorm.weight", {hidden}});
+  if (layer.has_attention()) {
+    append_attention(layer.attention(), hidden, prefix, out);
+  } else {
+    append_delta_net(layer.delta_net(), hidden, prefix, out);
+  }
+  out->push_back({prefix + "post_attention_layernorm.weight", {hidden}});
+  out->push_back({prefix + "mlp.gate_proj.weight", {layer.ffn.width, hidden}});
+  out->push_back({prefix + "mlp.up_proj.weight", {layer.ffn.width, hidden}});
+  out->push_back({prefix + "mlp.down_proj.weight", {hidden, layer.ffn.width}});
+}
+
+void append_mtp(const MtpSpec& mtp, int64_t hidden, Tensors* out) {
+  out->push_back({"mtp.pre_fc_norm_embedding.weight", {hidden}});
+  out->push_back({"mtp.pre_fc_norm_hidden.weight", {hidden}});
+  out->push_back({"mtp.fc.weight", {hidden, 2 * hidden}});
+  append_layer(mtp.layer, hidden, "mtp.layers.0.", out);
+  if (mtp.own_norm) out->push_back({"mtp.norm.weight", {hidden}});
 }
 
 }  // namespace
@@ -38,9 +70,12 @@ void append_layer(const ModelConfig& config, int64_t layer, std::vector<DecoderT
 std::vector<DecoderTensor> decoder_tensors(const ModelConfig& config) {
   std::vector<DecoderTensor> out;
   out.push_back({"model.embed_tokens.weight", {config.vocab, config.hidden}});
-  for (int64_t layer = 0; layer < config.layer_count(); ++layer) append_layer(config, layer, &out);
+  for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
+    append_layer(config.layer(layer), config.hidden, str("model.layers.", layer, "."), &out);
+  }
   out.push_back({"model.norm.weight", {config.hidden}});
   if (!config.tied_head) out.push_back({"lm_head.weight", {config.vocab, config.hidden}});
+  if (config.mtp) append_mtp(*config.mtp, config.hidden, &out);
   return out;
 }
 

@@ -1,4 +1,6 @@
-// The tensors of a decoder with a given config, under their Hugging Face names. Pure.
+// The tensors of a decoder with a given config, under their Hugging Face names. Their values are those that are
+// computed with: a norm's weight is what multiplies (1 + w in Qwen3.5), linear_attn.A is -exp(A_log), and the rows of q
+// and k are in the order that rotary positions need (runtime/model/files/row_order.h). Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +16,7 @@ struct DecoderTensor {
   std::vector<int64_t> shape;
 };
 
-// In the order in which a pass uses them: embedding, layers, norm, head (omitted if tied).
+// In the order in which a pass uses them: embedding, layers, norm, head (omitted if tied), MTP block.
 std::vector<DecoderTensor> decoder_tensors(const ModelConfig& config);
 
 }  // namespace headrace

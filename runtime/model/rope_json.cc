@@ -41,11 +41,19 @@ void parse_yarn(const JsonFields& rope, int64_t max_positions, RopeConfig* out) 
 
 }  // namespace
 
-RopeConfig parse_rope(const JsonFields& fields, int64_t max_positions, bool scales_queries) {
+double rotary_part(const JsonFields& fields, double absent) {
+  std::string prefix;
+  const json* object = rope_object(fields, &prefix);
+  const double beside = fields.number_or("partial_rotary_factor", 0, 1, absent);
+  if (object == nullptr) return beside;
+  return JsonFields(*object, fields.source(), prefix).number_or("partial_rotary_factor", 0, 1, beside);
+}
+
+RopeConfig parse_rope(const JsonFields& fields, int64_t max_positions, RopeAllowed allowed) {
   constexpr double kMaxTheta = 1e15, kMaxFactor = 1e6;
   RopeConfig out;
   out.theta = fields.number_or("rope_theta", 1e-3, kMaxTheta, 10000.0);
-  if (fields.number_or("partial_rotary_factor", 0, 1e6, 1) != 1)
+  if (!allowed.part && fields.number_or("partial_rotary_factor", 0, 1e6, 1) != 1)
     fields.refuse("partial_rotary_factor", "is not supported (1 is)");
   std::string prefix;
   const json* object = rope_object(fields, &prefix);
@@ -53,10 +61,10 @@ RopeConfig parse_rope(const JsonFields& fields, int64_t max_positions, bool scal
   const JsonFields rope(*object, fields.source(), prefix);
   out.theta = rope.number_or("rope_theta", 1e-3, kMaxTheta, out.theta);
   out.query_beta = rope.number_or("llama_4_scaling_beta", 0, kMaxQueryBeta, 0);
-  if (out.query_beta != 0 && !scales_queries)
+  if (out.query_beta != 0 && !allowed.query_scale)
     rope.refuse("llama_4_scaling_beta", "is supported for ministral3 only: no other family scales queries");
   if (out.query_beta != 0) out.query_step = rope.integer("original_max_position_embeddings", 1, kMaxPositions);
-  if (rope.number_or("partial_rotary_factor", 0, 1e6, 1) != 1)
+  if (!allowed.part && rope.number_or("partial_rotary_factor", 0, 1e6, 1) != 1)
     rope.refuse("partial_rotary_factor", "is not supported (1 is)");
   const char* key = rope.has("rope_type") ? "rope_type" : "type";
   const std::string type = rope.string_or(key, "default");

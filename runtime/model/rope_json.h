@@ -9,8 +9,14 @@
 
 namespace headrace {
 
-// rope_theta and rope_scaling, or rope_parameters. Throws Error(kBadInput). `scales_queries`: the family may scale q by
-// its position; for the others that is an error.
-RopeConfig parse_rope(const JsonFields& fields, int64_t max_positions, bool scales_queries = false);
+// What a family may have; for the others it is an error.
+struct RopeAllowed {
+  bool query_scale = false;  // q is scaled by its position
+  bool part = false;         // a part of the dimensions is rotated: rotary_part()
+};
+// rope_theta and rope_scaling, or rope_parameters. Throws Error(kBadInput).
+RopeConfig parse_rope(const JsonFields& fields, int64_t max_positions, RopeAllowed allowed = {});
+// partial_rotary_factor, of rope_parameters or beside them.
+double rotary_part(const JsonFields& fields, double absent);
 
 }  // namespace headrace

@@ -71,13 +71,14 @@ void scale_yarn(const RopeConfig& rope, double original, int64_t head_dim, std::
 
 }  // namespace
 
-RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t max_positions) {
-  CHECK(head_dim > 0 && head_dim % 2 == 0, "head_dim=", head_dim);
+RopeTable make_rope_table(const RopeConfig& rope, const RopeSizes& sizes) {
+  const int64_t dims = sizes.rotary_dims == 0 ? sizes.head_dim : sizes.rotary_dims;
+  CHECK(dims > 0 && dims % 2 == 0 && dims <= sizes.head_dim, "dims=", dims, " head_dim=", sizes.head_dim);
   RopeTable table;
-  table.inv_freq = wave_lengths(rope.theta, head_dim);
+  table.inv_freq = wave_lengths(rope.theta, dims);
   for (float& value : table.inv_freq) value = 1.0f / value;
   const double original =
-      static_cast<double>(rope.original_max_positions > 0 ? rope.original_max_positions : max_positions);
+      static_cast<double>(rope.original_max_positions > 0 ? rope.original_max_positions : sizes.max_positions);
   switch (rope.scaling) {
     case RopeScaling::kNone:
       break;
@@ -88,7 +89,7 @@ RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t max_
       scale_llama3(rope, original, &table.inv_freq);
       break;
     case RopeScaling::kYarn:
-      scale_yarn(rope, original, head_dim, &table.inv_freq);
+      scale_yarn(rope, original, dims, &table.inv_freq);
       table.scale = yarn_scale(rope);
       break;
   }
@@ -96,6 +97,7 @@ RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t max_
     CHECK(rope.frequency_factors.size() == table.inv_freq.size(), "factors=", rope.frequency_factors.size());
     for (size_t i = 0; i < table.inv_freq.size(); ++i) table.inv_freq[i] /= rope.frequency_factors[i];
   }
+  table.inv_freq.resize(static_cast<size_t>(sizes.head_dim / 2));  // frequency 0: the others pass
   return table;
 }
 

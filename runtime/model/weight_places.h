@@ -18,9 +18,13 @@ class WeightPlaces {
   void place(const void** view, std::initializer_list<const TensorInfo*> parts) {
     views_.emplace_back(view, store_->place(parts));
   }
-  void place(Weight* view, std::initializer_list<const TensorInfo*> parts) { place(view, store_->place_matrix(parts)); }
+  // In f32, whatever the store's type is.
+  void place_f32(const float** view, const TensorInfo* tensor) {
+    f32_views_.emplace_back(view, store_->place({tensor}, DType::kF32));
+  }
+  void place(Weight* view, std::initializer_list<WeightStore::Rows> parts) { place(view, store_->place_matrix(parts)); }
   // Never quantised.
-  void place_plain(Weight* view, std::initializer_list<const TensorInfo*> parts) {
+  void place_plain(Weight* view, std::initializer_list<WeightStore::Rows> parts) {
     place(view, store_->place_matrix(parts, {.dtype = store_->dtype(), .policy = WeightPolicy::kDequantise}));
   }
   void place_raw(const void** view, std::string bytes) {
@@ -29,6 +33,7 @@ class WeightPlaces {
   void allocate(Device& device, const char* what) {
     store_->allocate(device, what);
     for (const auto& [view, offset] : views_) *view = store_->at(offset);
+    for (const auto& [view, offset] : f32_views_) *view = reinterpret_cast<const float*>(store_->at(offset));
   }
 
  private:
@@ -41,6 +46,7 @@ class WeightPlaces {
 
   WeightStore* const store_;
   std::vector<std::pair<const void**, uint64_t>> views_;
+  std::vector<std::pair<const float**, uint64_t>> f32_views_;
 };
 
 }  // namespace headrace

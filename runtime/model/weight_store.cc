@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "offload/host/thread_pool.h"
@@ -12,6 +13,11 @@ namespace headrace {
 namespace {
 constexpr uint64_t kAlignment = 256;
 constexpr uint64_t kStagingBytes = 16 * kMiB;
+constexpr int kMaxWeightParts = static_cast<int>(std::extent_v<decltype(Weight::parts)>);
+
+DType plain_dtype(WeightType type) {
+  return type == WeightType::kF32 ? DType::kF32 : type == WeightType::kF16 ? DType::kF16 : DType::kBF16;
+}
 }  // namespace
 
 // ---- placing --------------------------------------------------------------------------------------------------------
@@ -23,10 +29,10 @@ uint64_t WeightStore::Placement::step_bytes() const {
   return kept() ? static_cast<uint64_t>(std::min(kStoreRows, tensor->rows())) * row_bytes() : row_bytes();
 }
 
-uint64_t WeightStore::place(std::initializer_list<const TensorInfo*> parts) {
+uint64_t WeightStore::place(std::initializer_list<const TensorInfo*> parts, DType type) {
   const uint64_t start = bytes_ = round_up(bytes_, kAlignment);
   for (const TensorInfo* tensor : parts) {
-    placements_.push_back({tensor, "", plain_weight_type(dtype()), bytes_, 0, 0});
+    placements_.push_back({tensor, "", plain_weight_type(type), bytes_, 0, 0});
     bytes_ += placements_.back().bytes();
   }
   return start;
@@ -91,13 +97,30 @@ WeightType loaded_type(const TensorInfo& tensor, const WeightStoreOptions& optio
 }
 
 // Tensors of one type are one part, whose rows follow each other. A GPU's repacked rows begin at multiples.
+bool WeightStore::continues(const WeightPart& part, WeightType type) const {
+  return part.type == type && (is_plain(type) || backend_ == Backend::kCpu || part.rows % kStoreRows == 0);
+}
+
+std::vector<WeightType> WeightStore::types_of(std::initializer_list<Rows> parts,
+                                              const WeightStoreOptions& options) const {
+  std::vector<WeightType> types;
+  int count = 0;
+  WeightPart last;
+  for (const Rows& part : parts) {
+    types.push_back(part.plain ? plain_weight_type(options.dtype) : loaded_type(*part.tensor, options));
+    if (count == 0 || !continues(last, types.back())) ++count, last = {nullptr, types.back(), 0};
+    last.rows += part.tensor->rows();
+  }
+  if (count > kMaxWeightParts) types.assign(types.size(), plain_weight_type(options.dtype));
+  return types;
+}
+
 void WeightStore::append(const TensorInfo* tensor, WeightType type, Matrix* matrix) {
   Weight& weight = matrix->weight;
   WeightPart* part = weight.count > 0 ? &weight.parts[weight.count - 1] : nullptr;
-  if (part == nullptr || part->type != type ||
-      (!is_plain(type) && backend_ != Backend::kCpu && part->rows % kStoreRows != 0)) {
+  if (part == nullptr || !continues(*part, type)) {
     bytes_ = round_up(bytes_, kAlignment);
-    CHECK(weight.count < 3, tensor->name);
+    CHECK(weight.count < kMaxWeightParts, tensor->name);
     matrix->offsets[static_cast<size_t>(weight.count)] = bytes_;
     part = &weight.parts[weight.count++];
     *part = {nullptr, type, 0};
@@ -108,12 +131,12 @@ void WeightStore::append(const TensorInfo* tensor, WeightType type, Matrix* matr
   bytes_ = start + stored_weight_bytes(backend_, type, part->rows, weight.cols);
 }
 
-WeightStore::Matrix WeightStore::place_matrix(std::initializer_list<const TensorInfo*> parts,
-                                              const WeightStoreOptions& options) {
+WeightStore::Matrix WeightStore::place_matrix(std::initializer_list<Rows> parts, const WeightStoreOptions& options) {
   Matrix matrix;
   const size_t first = placements_.size();
-  matrix.weight.cols = (*parts.begin())->cols();
-  for (const TensorInfo* tensor : parts) append(tensor, loaded_type(*tensor, options), &matrix);
+  matrix.weight.cols = parts.begin()->tensor->cols();
+  const std::vector<WeightType> types = types_of(parts, options);
+  for (size_t i = 0; i < parts.size(); ++i) append(parts.begin()[i].tensor, types[i], &matrix);
   for (int i = 0; i < matrix.weight.count; ++i) {
     const WeightPart& part = matrix.weight.parts[i];
     for (size_t p = first; p < placements_.size(); ++p) {
@@ -270,7 +293,8 @@ class WeightStore::Loading {
 std::string WeightStore::read_rows(const TensorSource& source, const Placement& p, int64_t row, int64_t end,
                                    std::byte* dst, ThreadPool& pool) const {
   if (p.quantised_by_load()) return quantise_rows(source, *p.tensor, p.type, row, end, dtype(), dst, pool);
-  return (p.kept() ? copy_blocks : convert_rows)(source, *p.tensor, row, end, dtype(), dst, pool);
+  if (p.kept()) return copy_blocks(source, *p.tensor, row, end, dtype(), dst, pool);
+  return convert_rows(source, *p.tensor, row, end, plain_dtype(p.type), dst, pool);
 }
 
 bool WeightStore::load(const TensorSource& source, Device& device, const char* what, Progress* progress,

@@ -86,16 +86,24 @@ class WeightStore {
   WeightStore() = default;
   WeightStore(const WeightStoreOptions& options, Backend backend) : options_(options), backend_(backend) {}
 
-  // Vectors, one after another, in the store's type. Returns their offset.
-  uint64_t place(std::initializer_list<const TensorInfo*> parts);
-  // One matrix made of several tensors, rows after rows; its parts' data, which are null, will be at `offsets`.
+  // Vectors, one after another, in the store's type or another. Returns their offset.
+  uint64_t place(std::initializer_list<const TensorInfo*> parts) { return place(parts, dtype()); }
+  uint64_t place(std::initializer_list<const TensorInfo*> parts, DType type);
+  // One matrix made of several tensors, rows after rows; its parts' data, which are null, will be at `offsets`. Where a
+  // matrix would have more parts than a Weight can, none of its tensors is kept quantised.
+  struct Rows {
+    Rows(const TensorInfo* rows_of, bool never_quantised = false)  // NOLINT(google-explicit-constructor)
+        : tensor(rows_of), plain(never_quantised) {}
+    const TensorInfo* tensor;
+    bool plain;
+  };
   struct Matrix {
     Weight weight;
     std::array<uint64_t, 3> offsets{};
   };
-  Matrix place_matrix(std::initializer_list<const TensorInfo*> parts) { return place_matrix(parts, options_); }
+  Matrix place_matrix(std::initializer_list<Rows> parts) { return place_matrix(parts, options_); }
   // With other options than the store's.
-  Matrix place_matrix(std::initializer_list<const TensorInfo*> parts, const WeightStoreOptions& options);
+  Matrix place_matrix(std::initializer_list<Rows> parts, const WeightStoreOptions& options);
   // Bytes that are copied as they are.
   uint64_t place_raw(std::string bytes);
   void allocate(Device& device, const char* what);
@@ -134,6 +142,8 @@ class WeightStore {
   };
   class Loading;
 
+  bool continues(const WeightPart& part, WeightType type) const;
+  std::vector<WeightType> types_of(std::initializer_list<Rows> parts, const WeightStoreOptions& options) const;
   void append(const TensorInfo* tensor, WeightType type, Matrix* matrix);
   // Rows of a tensor as the device has them. Returns a line about the first that is NaN or infinite, or an empty one.
   std::string read_rows(const TensorSource& source, const Placement& p, int64_t row, int64_t end, std::byte* dst,

@@ -12,18 +12,26 @@
 namespace headrace {
 namespace {
 
-void place_layer(const Checkpoint& checkpoint, int64_t index, LayerWeights* w, WeightPlaces* places) {
-  const ModelConfig& c = checkpoint.config();
-  const AttentionSpec& a = c.layer(index).attention();
-  const int64_t q = a.q_width(), kv = a.kv_width(), ffn = c.layer(index).ffn.width;
-  w->spec = c.layer(index);
-  const auto tensor = [&](const char* name, std::vector<int64_t> shape) {
-    return &checkpoint.require(str("model.layers.", index, ".", name), shape);
-  };
-  places->place(&w->input_norm, {tensor("input_layernorm.weight", {c.hidden})});
-  places->place(&w->qkv,
-                {tensor("self_attn.q_proj.weight", {q, c.hidden}), tensor("self_attn.k_proj.weight", {kv, c.hidden}),
-                 tensor("self_attn.v_proj.weight", {kv, c.hidden})});
+// A layer's tensors under their common prefix.
+struct LayerTensors {
+  const Checkpoint& checkpoint;
+  std::string prefix;
+  const TensorInfo* operator()(const char* name, const std::vector<int64_t>& shape) const {
+    return &checkpoint.require(prefix + name, shape);
+  }
+};
+
+void place_attention(const LayerTensors& tensor, int64_t hidden, LayerWeights* w, WeightPlaces* places) {
+  const AttentionSpec& a = w->spec.attention();
+  const int64_t q = a.q_width(), kv = a.kv_width();
+  const TensorInfo* const rows[] = {tensor("self_attn.q_proj.weight", {q, hidden}),
+                                    tensor("self_attn.k_proj.weight", {kv, hidden}),
+                                    tensor("self_attn.v_proj.weight", {kv, hidden})};
+  if (a.gated_output) {
+    places->place(&w->qkv, {rows[0], rows[1], rows[2], tensor("self_attn.gate_proj.weight", {q, hidden})});
+  } else {
+    places->place(&w->qkv, {rows[0], rows[1], rows[2]});
+  }
   if (a.qkv_bias)
     places->place(&w->qkv_bias, {tensor("self_attn.q_proj.bias", {q}), tensor("self_attn.k_proj.bias", {kv}),
                                  tensor("self_attn.v_proj.bias", {kv})});
@@ -31,12 +39,40 @@ void place_layer(const Checkpoint& checkpoint, int64_t index, LayerWeights* w, W
     places->place(&w->q_norm, {tensor("self_attn.q_norm.weight", {a.head_dim})});
     places->place(&w->k_norm, {tensor("self_attn.k_norm.weight", {a.head_dim})});
   }
-  places->place(&w->output, {tensor("self_attn.o_proj.weight", {c.hidden, q})});
-  if (a.output_bias) places->place(&w->output_bias, {tensor("self_attn.o_proj.bias", {c.hidden})});
-  places->place(&w->ffn_norm, {tensor("post_attention_layernorm.weight", {c.hidden})});
-  places->place(&w->gate_up,
-                {tensor("mlp.gate_proj.weight", {ffn, c.hidden}), tensor("mlp.up_proj.weight", {ffn, c.hidden})});
-  places->place(&w->down, {tensor("mlp.down_proj.weight", {c.hidden, ffn})});
+  places->place(&w->output, {tensor("self_attn.o_proj.weight", {hidden, q})});
+  if (a.output_bias) places->place(&w->output_bias, {tensor("self_attn.o_proj.bias", {hidden})});
+}
+
+void place_delta_net(const LayerTensors& tensor, int64_t hidden, LayerWeights* w, WeightPlaces* places) {
+  const DeltaNetSpec& d = w->spec.delta_net();
+  places->place(&w->qkv, {tensor("linear_attn.in_proj_qkv.weight", {d.channels(), hidden}),
+                          tensor("linear_attn.in_proj_z.weight", {d.v_width(), hidden}),
+                          {tensor("linear_attn.in_proj_b.weight", {d.v_heads, hidden}), true},
+                          {tensor("linear_attn.in_proj_a.weight", {d.v_heads, hidden}), true}});
+  places->place_f32(&w->conv, tensor("linear_attn.conv1d.weight", {d.channels() * d.conv}));
+  places->place_f32(&w->decay, tensor("linear_attn.A", {d.v_heads}));
+  places->place_f32(&w->dt_bias, tensor("linear_attn.dt_bias", {d.v_heads}));
+  places->place_f32(&w->head_norm, tensor("linear_attn.norm.weight", {d.v_dim}));
+  places->place(&w->output, {tensor("linear_attn.out_proj.weight", {hidden, d.v_width()})});
+}
+
+void place_layer(const LayerTensors& tensor, const LayerSpec& spec, int64_t hidden, LayerWeights* w,
+                 WeightPlaces* places) {
+  w->spec = spec;
+  places->place(&w->input_norm, {tensor("input_layernorm.weight", {hidden})});
+  (spec.has_attention() ? place_attention : place_delta_net)(tensor, hidden, w, places);
+  places->place(&w->ffn_norm, {tensor("post_attention_layernorm.weight", {hidden})});
+  places->place(&w->gate_up, {tensor("mlp.gate_proj.weight", {spec.ffn.width, hidden}),
+                              tensor("mlp.up_proj.weight", {spec.ffn.width, hidden})});
+  places->place(&w->down, {tensor("mlp.down_proj.weight", {hidden, spec.ffn.width})});
+}
+
+void place_mtp(const LayerTensors& tensor, const MtpSpec& spec, int64_t hidden, MtpWeights* w, WeightPlaces* places) {
+  places->place(&w->embedding_norm, {tensor("pre_fc_norm_embedding.weight", {hidden})});
+  places->place(&w->hidden_norm, {tensor("pre_fc_norm_hidden.weight", {hidden})});
+  places->place(&w->fc, {tensor("fc.weight", {hidden, 2 * hidden})});
+  place_layer({tensor.checkpoint, tensor.prefix + "layers.0."}, spec.layer, hidden, &w->layer, places);
+  if (spec.own_norm) places->place(&w->norm, {tensor("norm.weight", {hidden})});
 }
 
 // Parts of a layer or of the head that change nothing: tables that are computed, masks, scales of a cache in 8 bits.
@@ -49,12 +85,13 @@ bool is_harmless(std::string_view name) {
 }
 
 // Of the decoder that is computed: its layers, its embeddings, its last norm, its head.
-bool is_ours(std::string_view name, int64_t layers) {
+bool is_ours(std::string_view name, const ModelConfig& config) {
+  if (config.mtp && name.starts_with("mtp.")) return true;
   for (const std::string_view prefix : {"model.layers.", "blk."}) {
     if (!name.starts_with(prefix)) continue;
     int64_t layer = -1;
     std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
-    return layer >= 0 && layer < layers;
+    return layer >= 0 && layer < config.layer_count();
   }
   for (const std::string_view prefix : {"model.norm", "model.final", "model.embed", "model.per_layer", "lm_head.",
                                         "final_logits_bias", "output", "token_embd", "position_embd", "per_layer"})
@@ -70,8 +107,7 @@ void refuse_unused(const Checkpoint& checkpoint) {
   for (const DecoderTensor& tensor : used) names.insert(tensor.name);
   std::vector<std::string_view> unused;
   for (const TensorInfo& tensor : checkpoint.tensors())
-    if (!names.contains(tensor.name) && is_ours(tensor.name, checkpoint.config().layer_count()) &&
-        !is_harmless(tensor.name))
+    if (!names.contains(tensor.name) && is_ours(tensor.name, checkpoint.config()) && !is_harmless(tensor.name))
       unused.push_back(tensor.name);
   if (unused.empty()) return;
   std::string text;
@@ -94,10 +130,13 @@ Weights Weights::reserve(const Checkpoint& checkpoint, Device& device, const Wei
   places.place(&weights.embedding_, {&checkpoint.require("model.embed_tokens.weight", {c.vocab, c.hidden})});
   weights.layers_.resize(c.layers.size());
   for (int64_t i = 0; i < c.layer_count(); ++i)
-    place_layer(checkpoint, i, &weights.layers_[static_cast<size_t>(i)], &places);
+    place_layer({checkpoint, str("model.layers.", i, ".")}, c.layer(i), c.hidden,
+                &weights.layers_[static_cast<size_t>(i)], &places);
   places.place(&weights.final_norm_, {&checkpoint.require("model.norm.weight", {c.hidden})});
   if (!c.tied_head) places.place(&weights.head_, {&checkpoint.require("lm_head.weight", {c.vocab, c.hidden})});
+  if (c.mtp) place_mtp({checkpoint, "mtp."}, *c.mtp, c.hidden, &weights.mtp_.emplace(), &places);
   places.allocate(device, "weights");
+  if (c.mtp && !c.mtp->own_norm) weights.mtp_->norm = weights.final_norm_;
   if (c.tied_head) weights.head_ = weights.embedding_;
   return weights;
 }

@@ -15,19 +15,35 @@
 
 namespace headrace {
 
-// Vectors are of the weights' type; matrices are [out, in]. Null where the layer has none.
+// Vectors are of the weights' type, or f32; matrices are [out, in]. Null where the layer has none.
 struct LayerWeights {
   LayerSpec spec;
-  const void* input_norm = nullptr;   // [hidden]
-  Weight qkv;                         // [(heads + 2 kv_heads) * head_dim, hidden]
+  const void* input_norm = nullptr;  // [hidden]
+  // [spec.in_width(), hidden], the mixer's first product. Attention: q, k, v, and the gates where the output is gated.
+  // DeltaNet: q, k and v (its channels), z, b, a; the last two are never quantised.
+  Weight qkv;
   const void* qkv_bias = nullptr;     // [(heads + 2 kv_heads) * head_dim]
   const void* q_norm = nullptr;       // [head_dim]
   const void* k_norm = nullptr;       // [head_dim]
-  Weight output;                      // [hidden, heads * head_dim]
+  const float* conv = nullptr;        // [channels, conv]: the last of a row multiplies the current token
+  const float* decay = nullptr;       // [v_heads], below 0: the state decays by exp(decay * softplus(a + dt_bias))
+  const float* dt_bias = nullptr;     // [v_heads]
+  const float* head_norm = nullptr;   // [v_dim], of each value head's output
+  Weight output;                      // [hidden, spec.out_width()]
   const void* output_bias = nullptr;  // [hidden]
   const void* ffn_norm = nullptr;     // [hidden]
   Weight gate_up;                     // [2 * ffn, hidden]
   Weight down;                        // [hidden, ffn]
+};
+
+// The block that guesses the token after the next: fc of [embedding of the next token; the model's state after its last
+// norm], each normalised, then a layer, a norm and the model's head.
+struct MtpWeights {
+  const void* embedding_norm = nullptr;  // [hidden]
+  const void* hidden_norm = nullptr;     // [hidden]
+  Weight fc;                             // [hidden, 2 * hidden]
+  LayerWeights layer;
+  const void* norm = nullptr;  // [hidden]; the model's last where the block has none
 };
 
 // What a matrix takes in the compute type, between others.
@@ -60,13 +76,15 @@ class Weights {
   std::vector<WeightTypeUse> types() const { return store_.types(); }
   uint64_t layers_bytes() const;  // of the layers' matrices: stored_bytes()
   const LayerWeights& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
-  const Weight& embedding() const { return embedding_; }  // [vocab, hidden]
-  const void* final_norm() const { return final_norm_; }  // [hidden]
-  const Weight& head() const { return head_; }            // [vocab, hidden]; the embedding where the head is tied
+  const MtpWeights* mtp() const { return mtp_ ? &*mtp_ : nullptr; }  // null: the model has none
+  const Weight& embedding() const { return embedding_; }             // [vocab, hidden]
+  const void* final_norm() const { return final_norm_; }             // [hidden]
+  const Weight& head() const { return head_; }  // [vocab, hidden]; the embedding where the head is tied
 
  private:
   WeightStore store_;
   std::vector<LayerWeights> layers_;
+  std::optional<MtpWeights> mtp_;
   const void* final_norm_ = nullptr;
   Weight embedding_, head_;
 };

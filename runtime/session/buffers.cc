@@ -25,7 +25,7 @@ SessionBuffers::SessionBuffers(const SessionPlan& plan) : plan_(plan) {
   host_ = layout.carve_inputs(inputs);
   host_result_ = layout.carve_result(results);
   const ModelConfig& config = layout.config();
-  step_.rope.fill(config.rope, config.max_positions, layout.compute());
+  step_.rope.fill(config.rope, config.rope_sizes(), layout.compute());
 }
 
 void SessionBuffers::allocate_passes() {

@@ -27,8 +27,10 @@ void split_tensors(const headrace::GgufFile& file, const headrace::ModelConfig& 
   const headrace::GgufForm& form = headrace::gguf_form(file);
   std::vector<headrace::TensorInfo> stored;
   for (const headrace::GgufTensor& tensor : file.tensors)
-    stored.push_back({headrace::decoder_name(tensor.name, form), tensor.shape, tensor.type->name, tensor.bytes});
-  for (const headrace::TensorPart& part : headrace::decoder_parts(config, stored, "fuzz")) {
+    stored.push_back({headrace::decoder_name(tensor.name, form, config.layer_count()), tensor.shape, tensor.type->name,
+                      tensor.bytes});
+  for (const headrace::TensorPart& part :
+       headrace::decoder_parts(config, stored, "fuzz", {.rotary_pairs = form.rotary_pairs})) {
     const headrace::TensorInfo& whole = stored[part.stored];
     CHECK(part.first_row >= 0 && part.first_row + part.tensor.rows() <= whole.rows(), part.first_row, " ",
           whole.rows());

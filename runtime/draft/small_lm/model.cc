@@ -5,6 +5,7 @@
 #include "runtime/draft/small_lm/draft.h"
 #include "runtime/draft/tokenizer.h"
 #include "runtime/model/files/open_checkpoint.h"
+#include "runtime/model/state_groups.h"
 
 namespace headrace {
 namespace {
@@ -57,6 +58,10 @@ class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
   // assumed to have its target's if its vocabulary is as large.
   static std::unique_ptr<Checkpoint> open_fitting(const std::string& model, const DraftTarget& target) {
     std::unique_ptr<Checkpoint> draft = open_checkpoint(model);
+    if (StateGroups(draft->config()).recurrent_layers() > 0) {
+      throw_error(ExitCode::kBadInput, draft->path(),
+                  "has layers with a recurrent state: models that have them cannot be drafts");
+    }
     std::optional<Tokenizer> own;
     if (target.tokenizer != nullptr && draft->has_tokenizer()) own = draft->load_tokenizer();
     if (own) check_tokenizer(*own, *target.tokenizer, draft->path());

@@ -3,6 +3,8 @@
 // it and asks no family for its name. Plain values; the functions are pure.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,12 +15,28 @@ namespace headrace {
 
 class JsonFields;
 
+// What a directory stores in place of a tensor's values.
+enum class StoredAs : uint8_t {
+  kItself,
+  kLessOne,        // a norm's weight less 1
+  kLogOfNegative,  // ln(-value)
+};
+// Of tensors whose names end in `suffix`, which is `decoder` in the decoder's name. Empty: the same.
+struct StoredValues {
+  std::string_view suffix, decoder;
+  StoredAs as;
+};
+
 // A directory's config.json.
 struct JsonForm {
   std::string_view name;                                     // ModelConfig::family
   std::vector<std::string_view> model_types, architectures;  // either may name it; both have to agree
   // Sets everything that the keys say. Throws Error(kBadInput).
   void (*read)(const JsonFields& fields, ModelConfig* config);
+  // The decoder's name of a stored tensor, but for its suffix; empty: the decoder has none like it. Null: names are the
+  // decoder's.
+  std::string (*tensor_name)(std::string_view stored) = nullptr;
+  std::vector<StoredValues> stored = {};  // the first whose suffix fits counts; none: a tensor is stored as itself
 };
 
 // The metadata of a GGUF file. `bytes` is the file.
@@ -30,9 +48,11 @@ struct GgufSource {
   std::string key(std::string_view name) const { return std::string(architecture) + "." + std::string(name); }
 };
 
-// A tensor of a layer: "attn_q" is "self_attn.q_proj" in the decoder, whatever follows the last dot.
+// A tensor of a layer: "attn_q" is "self_attn.q_proj" in the decoder, whatever follows the last dot, or these are whole
+// names. Of the MTP block, whose number is that of a further layer, the decoder's may begin with "mtp.".
 struct TensorName {
   std::string_view gguf, decoder;
+  bool whole = false;
 };
 
 // A GGUF file.
@@ -46,15 +66,23 @@ struct GgufForm {
   bool rotary_pairs = false;
 };
 
+// Models that are near to the family, by their names in either format.
+struct RefusedModels {
+  std::vector<std::string_view> names;
+  std::string_view why;  // "is a mixture of experts"
+};
+
 struct Family {
   std::vector<JsonForm> json;
   std::vector<GgufForm> gguf;
+  std::vector<RefusedModels> refused = {};
 };
 
 const Family& llama_family();
 const Family& mistral_family();
 const Family& phi3_family();
 const Family& qwen_family();
+const Family& qwen35_family();
 const Family& seed_oss_family();
 
 }  // namespace headrace

@@ -35,7 +35,8 @@ void read_sizes(const GgufSource& source, ModelConfig* config);
 // A scale of queries and keys that only Ministral 3 has.
 void refuse_query_scale(const GgufSource& source);
 // Heads, and the biases that the file has.
-AttentionSpec read_heads(const GgufSource& source, const ModelConfig& config);
+enum class RopeDims { kAll, kPart };
+AttentionSpec read_heads(const GgufSource& source, const ModelConfig& config, RopeDims rotated = RopeDims::kAll);
 // The RoPE that the keys and rope_freqs.weight say; the positions that it makes.
 void read_rope(const GgufSource& source, ModelConfig* config);
 // The layers, which have this attention; the head.

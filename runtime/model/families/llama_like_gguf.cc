@@ -76,14 +76,15 @@ void refuse_query_scale(const GgufSource& source) {
   }
 }
 
-AttentionSpec read_heads(const GgufSource& source, const ModelConfig& config) {
+AttentionSpec read_heads(const GgufSource& source, const ModelConfig& config, RopeDims rotated) {
   const GgufFields& fields = source.fields;
   AttentionSpec a;
   a.heads = fields.integer(source.key("attention.head_count"), 1, kMaxHeads);
   a.kv_heads = fields.integer_or(source.key("attention.head_count_kv"), 1, kMaxHeads, a.heads);
   read_head_dim(source, config, &a);
   const int64_t rotary = fields.integer_or(source.key("rope.dimension_count"), 1, kMaxHeadDim, a.head_dim);
-  if (rotary != a.head_dim)
+  if (rotated == RopeDims::kPart) a.rope_dims = rotary;
+  if (rotated == RopeDims::kAll && rotary != a.head_dim)
     fields.refuse(source.key("rope.dimension_count"),
                   str(rotary, " is not the head_dim ", a.head_dim, "; partial rotary is not supported"));
   const int64_t window = fields.integer_or(source.key("attention.sliding_window"), 0, INT64_MAX, 0);

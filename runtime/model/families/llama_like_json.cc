@@ -76,7 +76,7 @@ void read_layers(const JsonFields& fields, const AttentionSpec& attention, Model
   const int64_t layers = fields.integer("num_hidden_layers", 1, kMaxLayers);
   refuse_layer_types(fields);
   config->layers = same_layers(layers, {.mixer = attention, .ffn = {fields.integer("intermediate_size", 1, kMaxFfn)}});
-  config->rope = parse_rope(fields, config->max_positions, scale == QueryScale::kByPosition);
+  config->rope = parse_rope(fields, config->max_positions, {.query_scale = scale == QueryScale::kByPosition});
   config->max_positions = scaled_positions(config->rope, config->max_positions, kMaxPositions);
   config->tied_head = fields.boolean_or("tie_word_embeddings", false);
   append_end_ids(fields, config->vocab, &config->end_ids);

@@ -42,6 +42,14 @@ void read_mistral_with_images(const JsonFields& whole, ModelConfig* config) {
   append_end_ids(whole, config->vocab, &config->end_ids);
 }
 
+// The decoder's tensors as transformers writes them since 4.52, and as it did before.
+std::string mistral3_tensor(std::string_view stored) {
+  constexpr std::string_view kNow = "model.language_model.", kBefore = "language_model.";
+  if (stored.starts_with(kNow)) return str("model.", stored.substr(kNow.size()));
+  if (stored.starts_with(kBefore)) return std::string(stored.substr(kBefore.size()));
+  return stored == "lm_head.weight" ? std::string(stored) : "";
+}
+
 // The step is the context that the model was trained with before YaRN, `trained` positions where no key says it.
 void read_query_scale(const GgufSource& source, int64_t trained, RopeConfig* rope) {
   const GgufFields& fields = source.fields;
@@ -77,7 +85,8 @@ const Family& mistral_family() {
                                          {.name = "mistral3",
                                           .model_types = {"mistral3"},
                                           .architectures = {"Mistral3ForConditionalGeneration"},
-                                          .read = read_mistral_with_images}},
+                                          .read = read_mistral_with_images,
+                                          .tensor_name = mistral3_tensor}},
                                 .gguf = {{.architecture = "mistral3",
                                           .also = "",
                                           .read = read_mistral3,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <utility>
 
 #include "cache/base.h"
 #include "runtime/base/json_file.h"
@@ -13,8 +15,8 @@ namespace {
 using nlohmann::json;
 
 // In the order of the lists that errors print.
-std::array<const Family*, 5> families() {
-  return {&llama_family(), &mistral_family(), &phi3_family(), &qwen_family(), &seed_oss_family()};
+std::array<const Family*, 6> families() {
+  return {&llama_family(), &mistral_family(), &phi3_family(), &qwen_family(), &qwen35_family(), &seed_oss_family()};
 }
 
 bool contains(const std::vector<std::string_view>& names, std::string_view name) {
@@ -45,17 +47,28 @@ const JsonForm* find_form(const std::vector<std::string_view> JsonForm::*names, 
   return nullptr;
 }
 
+// ": it is a mixture of experts", for a model that a family knows of and does not take.
+std::string reason_against(std::string_view name) {
+  for (const Family* family : families())
+    for (const RefusedModels& models : family->refused)
+      if (contains(models.names, name)) return str(": it ", models.why);
+  return "";
+}
+
 const JsonForm& json_form(const JsonFields& fields) {
   const JsonForm* by_architecture = nullptr;
   if (const json* list = fields.find("architectures")) {
     if (!list->is_array() || list->empty() || !list->front().is_string())
       fields.refuse("architectures", "must be a list of names", supported_json());
-    by_architecture = find_form(&JsonForm::architectures, list->front().get<std::string>());
-    if (by_architecture == nullptr) fields.refuse("architectures", "is not supported", supported_json());
+    const auto name = list->front().get<std::string>();
+    by_architecture = find_form(&JsonForm::architectures, name);
+    if (by_architecture == nullptr)
+      fields.refuse("architectures", "is not supported" + reason_against(name), supported_json());
   }
   const std::string type = fields.string_or("model_type", "");
   const JsonForm* const by_type = find_form(&JsonForm::model_types, type);
-  if (!type.empty() && by_type == nullptr) fields.refuse("model_type", "is not supported", supported_json());
+  if (!type.empty() && by_type == nullptr)
+    fields.refuse("model_type", "is not supported" + reason_against(type), supported_json());
   if (by_type == nullptr && by_architecture == nullptr)
     throw_error(ExitCode::kBadInput, fields.source(), "has neither architectures nor model_type", supported_json());
   if (by_type != nullptr && by_architecture != nullptr && by_type != by_architecture)
@@ -85,7 +98,7 @@ void read_end_ids(const GgufSource& source, ModelConfig* config) {
 
 }  // namespace
 
-ModelConfig parse_config_json(std::string_view text, const std::string& source) {
+JsonModel parse_model_json(std::string_view text, const std::string& source) {
   const json object = parse_json_object(text, source);
   const JsonFields fields(object, source);
   const JsonForm& form = json_form(fields);
@@ -93,7 +106,7 @@ ModelConfig parse_config_json(std::string_view text, const std::string& source) 
   config.family = form.name;
   form.read(fields, &config);
   check_config(config, source);
-  return config;
+  return {std::move(config), &form};
 }
 
 const GgufForm& gguf_form(const GgufFile& file) {
@@ -102,7 +115,8 @@ const GgufForm& gguf_form(const GgufFile& file) {
   for (const Family* family : families())
     for (const GgufForm& form : family->gguf)
       if (form.architecture == name) return form;
-  fields.refuse("general.architecture", str("\"", printable(name), "\" is not supported"), supported_gguf());
+  fields.refuse("general.architecture", str("\"", printable(name), "\" is not supported", reason_against(name)),
+                supported_gguf());
 }
 
 ModelConfig gguf_config(const GgufFile& file, const ByteSource& bytes) {
@@ -119,15 +133,25 @@ ModelConfig gguf_config(const GgufFile& file, const ByteSource& bytes) {
   return config;
 }
 
-std::string decoder_name(std::string_view name, const GgufForm& form) {
+std::string decoder_name(std::string_view name, const GgufForm& form, int64_t layers) {
   if (name == "token_embd.weight") return "model.embed_tokens.weight";
   if (name == "output_norm.weight") return "model.norm.weight";
   if (name == "output.weight") return "lm_head.weight";
-  const size_t dot = name.find('.', 4), last = name.rfind('.');
-  if (name.substr(0, 4) != "blk." || dot == std::string_view::npos || last <= dot) return std::string(name);
-  const std::string_view layer = name.substr(4, dot - 4), part = name.substr(dot + 1, last - dot - 1);
-  for (const TensorName& tensor : form.tensors)
-    if (part == tensor.gguf) return str("model.layers.", layer, ".", tensor.decoder, name.substr(last));
+  const size_t dot = name.find('.', 4);
+  if (name.substr(0, 4) != "blk." || dot == std::string_view::npos) return std::string(name);
+  const std::string_view number = name.substr(4, dot - 4), rest = name.substr(dot + 1);
+  int64_t layer = -1;
+  std::from_chars(number.data(), number.data() + number.size(), layer);
+  const std::string prefix =
+      layer < layers ? str("model.layers.", number, ".") : str("mtp.layers.", layer - layers, ".");
+  const size_t last = rest.rfind('.');
+  const std::string_view part = rest.substr(0, last);
+  for (const TensorName& tensor : form.tensors) {
+    const bool fits = tensor.whole ? rest == tensor.gguf : last != std::string_view::npos && part == tensor.gguf;
+    if (fits)
+      return str(tensor.decoder.starts_with("mtp.") ? "" : prefix, tensor.decoder,
+                 tensor.whole ? "" : rest.substr(last));
+  }
   return std::string(name);
 }
 

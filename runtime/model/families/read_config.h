@@ -10,15 +10,23 @@
 
 namespace headrace {
 
-// config.json's content, in all forms that Hugging Face has published. Throws Error(kBadInput).
-ModelConfig parse_config_json(std::string_view json, const std::string& source);
+// config.json's content, in all forms that Hugging Face has published, and which form it is. Throws Error(kBadInput).
+struct JsonModel {
+  ModelConfig config;
+  const JsonForm* form;
+};
+JsonModel parse_model_json(std::string_view json, const std::string& source);
+inline ModelConfig parse_config_json(std::string_view json, const std::string& source) {
+  return parse_model_json(json, source).config;
+}
 
 // The form that a GGUF file names. Throws Error(kBadInput) that lists the others.
 const GgufForm& gguf_form(const GgufFile& file);
 // `bytes` is the file that was parsed (rope_freqs.weight is read from it). Throws Error(kBadInput).
 ModelConfig gguf_config(const GgufFile& file, const ByteSource& bytes);
 
-// "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight"; a name that is none of ours stays as it is.
-std::string decoder_name(std::string_view name, const GgufForm& form);
+// "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight"; a name that is none of ours stays as it is. A
+// block from `layers` on is MTP's.
+std::string decoder_name(std::string_view name, const GgufForm& form, int64_t layers);
 
 }  // namespace headrace

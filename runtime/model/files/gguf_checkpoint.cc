@@ -22,7 +22,7 @@ class GgufCheckpoint final : public Checkpoint {
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
   void read_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, void* dst) const override;
   ByteRange stored_range(const TensorInfo& tensor) const override {
-    const GgufTensor& from = stored(tensor);
+    const GgufTensor& from = stored(tensor).tensor;
     return {&input_, from.begin, from.bytes};
   }
   std::vector<FileStamp> files() const override { return {input_.stamp()}; }
@@ -31,15 +31,17 @@ class GgufCheckpoint final : public Checkpoint {
   std::string chat_template() const override { return GgufFields(file_).string_or("tokenizer.chat_template", ""); }
 
  private:
-  const GgufTensor& stored(const TensorInfo& tensor) const { return stored_[index_of(tensor)]; }
-  int64_t permuted_heads(const TensorInfo& tensor) const;
+  struct Stored {
+    GgufTensor tensor;  // where its bytes are
+    RowOrder order;
+  };
+  const Stored& stored(const TensorInfo& tensor) const { return stored_[index_of(tensor)]; }
   void read_plain(const GgufTensor& from, uint64_t begin, int64_t count, DType type, void* dst) const;
-  void read_permuted(const GgufTensor& from, int64_t row_begin, int64_t row_end, DType type, char* out) const;
+  void read_ordered(const Stored& from, int64_t row_begin, int64_t row_end, char* out) const;
 
   InputFile input_;
   GgufFile file_;
-  const GgufForm* form_ = nullptr;
-  std::vector<GgufTensor> stored_;  // beside tensors(): where their bytes are
+  std::vector<Stored> stored_;  // beside tensors()
 };
 
 GgufCheckpoint::GgufCheckpoint(const std::string& path) : input_(path) {
@@ -51,67 +53,56 @@ GgufCheckpoint::GgufCheckpoint(const std::string& path) : input_(path) {
                 "give a Hugging Face directory (not a file in it) or a .gguf file");
   file_ = parse_gguf(input_);
   format_ = str("GGUF v", file_.version);
-  form_ = &gguf_form(file_);
+  const GgufForm& form = gguf_form(file_);
   config_ = gguf_config(file_, input_);
   std::vector<TensorInfo> in_file, tensors;
   for (const GgufTensor& tensor : file_.tensors)
-    in_file.push_back({decoder_name(tensor.name, *form_), tensor.shape, tensor.type->name, tensor.bytes});
+    in_file.push_back(
+        {decoder_name(tensor.name, form, config_.layer_count()), tensor.shape, tensor.type->name, tensor.bytes});
   std::unordered_set<std::string> used;
   for (DecoderTensor& tensor : decoder_tensors(config_)) used.insert(std::move(tensor.name));
-  for (TensorPart& part : decoder_parts(config_, in_file, path_)) {
+  for (TensorPart& part : decoder_parts(config_, in_file, path_, {.rotary_pairs = form.rotary_pairs})) {
     if (part.tensor.name == "rope_freqs.weight") continue;  // part of the config
     if (!used.contains(part.tensor.name)) part.tensor.name = file_.tensors[part.stored].name;
     GgufTensor from = file_.tensors[part.stored];
     const auto rows = static_cast<uint64_t>(in_file[part.stored].rows());
-    from.begin += from.bytes / rows * static_cast<uint64_t>(part.first_row);
     from.shape = part.tensor.shape;
-    from.bytes = part.tensor.stored_bytes;
-    stored_.push_back(std::move(from));
+    if (part.order.stride == part.order.head_dim) {  // else others' rows are between
+      from.begin += from.bytes / rows * static_cast<uint64_t>(part.first_row);
+      from.bytes = part.tensor.stored_bytes;
+    }
+    stored_.push_back({std::move(from), part.order});
     tensors.push_back(std::move(part.tensor));
   }
   set_tensors(std::move(tensors));
-}
-
-// Of q or k, where their rows are rotary pairs. 0: the rows are as they should be.
-int64_t GgufCheckpoint::permuted_heads(const TensorInfo& tensor) const {
-  if (!form_->rotary_pairs) return 0;
-  const bool q = tensor.name.ends_with("self_attn.q_proj.weight") || tensor.name.ends_with("self_attn.q_proj.bias");
-  const bool k = tensor.name.ends_with("self_attn.k_proj.weight") || tensor.name.ends_with("self_attn.k_proj.bias");
-  const AttentionSpec& attention = config_.layers.front().attention();  // of all layers in these files
-  const int64_t heads = q ? attention.heads : k ? attention.kv_heads : 0;
-  const int64_t rows = tensor.shape.size() == 1 ? tensor.cols() : tensor.rows();
-  return rows == heads * attention.head_dim ? heads : 0;  // a tensor beyond the config's layers is of any shape
-}
-
-// The stored row of Hugging Face's row.
-int64_t stored_row(int64_t row, int64_t head_dim) {
-  const int64_t in_head = row % head_dim, half = in_head / (head_dim / 2), pair = in_head % (head_dim / 2);
-  return row - in_head + 2 * pair + half;
+  if (find("mtp.fc.weight") == nullptr) config_.mtp.reset();  // the file is without its block
 }
 
 void GgufCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type,
                                void* dst) const {
   check_rows(tensor, row_begin, row_end);
-  const GgufTensor& from = stored(tensor);
+  const Stored& at = stored(tensor);
+  const GgufTensor& from = at.tensor;
   if (!can_read(*from.type))
     throw_error(ExitCode::kBadInput, path_,
                 str("tensor \"", printable(from.name), "\" is stored as ", from.type->name, ", which cannot be read"),
                 "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL and IQ4_XS can");
-  const int64_t cols = tensor.cols();
-  char* const out = static_cast<char*>(dst);
-  if (permuted_heads(tensor) == 0) {
-    const uint64_t row_bytes = static_cast<uint64_t>(cols / from.type->block_elements * from.type->block_bytes);
-    read_plain(from, static_cast<uint64_t>(row_begin) * row_bytes, (row_end - row_begin) * cols, type, dst);
+  const int64_t cols = tensor.cols(), count = (row_end - row_begin) * cols;
+  const uint64_t row_bytes = static_cast<uint64_t>(cols / from.type->block_elements * from.type->block_bytes);
+  if (at.order.as_stored()) {
+    read_plain(from, static_cast<uint64_t>(row_begin) * row_bytes, count, type, dst);
   } else if (tensor.shape.size() == 2) {
-    read_permuted(from, row_begin, row_end, type, out);
-  } else if (row_begin < row_end) {  // a bias: its elements are the rows
-    std::vector<char> all(static_cast<size_t>(cols) * dtype_bytes(type));
+    std::vector<char> rows(static_cast<uint64_t>(row_end - row_begin) * row_bytes);
+    read_ordered(at, row_begin, row_end, rows.data());
+    dequantize(*from.type, rows.data(), type, dst, count);
+  } else if (row_begin < row_end) {  // a vector: its elements are the rows
+    const size_t bytes = dtype_bytes(type);
+    std::vector<char> all(static_cast<size_t>(cols) * bytes);
     read_plain(from, 0, cols, type, all.data());
-    for (int64_t i = 0; i < cols; ++i)
-      std::memcpy(out + static_cast<size_t>(i) * dtype_bytes(type),
-                  all.data() + static_cast<size_t>(stored_row(i, config_.layers.front().attention().head_dim)) *
-                                   dtype_bytes(type),
-                  dtype_bytes(type));
+    read_in_order(at.order, 0, cols, bytes, static_cast<char*>(dst), [&](int64_t first, char* head) {
+      std::memcpy(head, all.data() + static_cast<size_t>(first) * bytes,
+                  static_cast<size_t>(at.order.head_dim) * bytes);
+    });
   }
 }
 
@@ -132,39 +123,23 @@ void GgufCheckpoint::read_plain(const GgufTensor& from, uint64_t begin, int64_t 
   }
 }
 
-// A head at a time: its rows are stored together.
-void GgufCheckpoint::read_permuted(const GgufTensor& from, int64_t row_begin, int64_t row_end, DType type,
-                                   char* out) const {
-  const int64_t cols = from.shape.back(), head_dim = config_.layers.front().attention().head_dim;
-  const uint64_t row_bytes = static_cast<uint64_t>(cols / from.type->block_elements * from.type->block_bytes);
-  std::vector<char> head(static_cast<uint64_t>(head_dim) * row_bytes);
-  for (int64_t row = row_begin; row < row_end; ++row, out += static_cast<size_t>(cols) * dtype_bytes(type)) {
-    const int64_t first = row - row % head_dim;
-    if (row == row_begin || row == first)
-      input_.read(from.begin + static_cast<uint64_t>(first) * row_bytes, head.data(), head.size());
-    dequantize(*from.type, head.data() + static_cast<uint64_t>(stored_row(row, head_dim) - first) * row_bytes, type,
-               out, cols);
-  }
+// Rows as they are stored, in the decoder's order.
+void GgufCheckpoint::read_ordered(const Stored& from, int64_t row_begin, int64_t row_end, char* out) const {
+  const GgmlType& type = *from.tensor.type;
+  const auto row_bytes = static_cast<uint64_t>(from.tensor.shape.back() / type.block_elements * type.block_bytes);
+  read_in_order(from.order, row_begin, row_end, row_bytes, out, [&](int64_t first, char* head) {
+    input_.read(from.tensor.begin + static_cast<uint64_t>(first) * row_bytes, head,
+                static_cast<uint64_t>(from.order.head_dim) * row_bytes);
+  });
 }
 
 void GgufCheckpoint::read_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, void* dst) const {
   check_rows(tensor, row_begin, row_end);
-  const GgufTensor& from = stored(tensor);
+  const Stored& from = stored(tensor);
+  if (!from.order.as_stored()) return read_ordered(from, row_begin, row_end, static_cast<char*>(dst));
   const uint64_t row_bytes = weight_bytes(tensor.block_type().value(), 1, tensor.cols());
-  char* out = static_cast<char*>(dst);
-  if (permuted_heads(tensor) == 0) {
-    return input_.read(from.begin + static_cast<uint64_t>(row_begin) * row_bytes, out,
-                       static_cast<uint64_t>(row_end - row_begin) * row_bytes);
-  }
-  const int64_t head_dim =
-      config_.layers.front().attention().head_dim;  // a head at a time: its rows are stored together
-  std::vector<char> head(static_cast<uint64_t>(head_dim) * row_bytes);
-  for (int64_t row = row_begin; row < row_end; ++row, out += row_bytes) {
-    const int64_t first = row - row % head_dim;
-    if (row == row_begin || row == first)
-      input_.read(from.begin + static_cast<uint64_t>(first) * row_bytes, head.data(), head.size());
-    std::memcpy(out, head.data() + static_cast<uint64_t>(stored_row(row, head_dim) - first) * row_bytes, row_bytes);
-  }
+  input_.read(from.tensor.begin + static_cast<uint64_t>(row_begin) * row_bytes, dst,
+              static_cast<uint64_t>(row_end - row_begin) * row_bytes);
 }
 
 DType GgufCheckpoint::natural_dtype() const {

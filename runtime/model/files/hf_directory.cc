@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "runtime/base/file_hints.h"
 #include "runtime/base/input_file.h"
 #include "runtime/base/json_file.h"
+#include "runtime/model/convert.h"
 #include "runtime/model/families/read_config.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/files/tensor_files.h"
@@ -39,6 +41,7 @@ class HfDirectory final : public Checkpoint {
 
  private:
   std::string file(const std::string& name) const { return path_ + "/" + name; }
+  void read_elements(const TensorPart& part, int64_t first, int64_t count, DType type, void* dst) const;
   json config_object(const char* name) const;  // empty if the file is absent
   SpecialNames special_names() const;
   void read_generation_config();
@@ -52,14 +55,17 @@ HfDirectory::HfDirectory(const std::string& directory) {
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
   if (!is_there(file("config.json")))
     throw_error(ExitCode::kBadInput, path_, "is a directory without config.json", hint_of_ggufs(path_));
-  config_ = parse_config_json(read_small_file(file("config.json"), kMaxConfigBytes), file("config.json"));
+  JsonModel model = parse_model_json(read_small_file(file("config.json"), kMaxConfigBytes), file("config.json"));
+  config_ = std::move(model.config);
   read_generation_config();
   files_ = TensorFiles(path_);
   format_ = files_.format();
-  parts_ = decoder_parts(config_, files_.tensors(), path_);
+  parts_ = decoder_parts(config_, files_.tensors(), path_, {.json = model.form});
   std::vector<TensorInfo> tensors;
   for (const TensorPart& part : parts_) tensors.push_back(part.tensor);
   set_tensors(std::move(tensors));
+  if (find("mtp.fc.weight") == nullptr) config_.mtp.reset();  // transformers saves a model without its block
+  if (config_.mtp) config_.mtp->own_norm = find("mtp.norm.weight") != nullptr;
   // These say "tied" by default, and yet have a head, which counts.
   if (config_.images && find("lm_head.weight") != nullptr) config_.tied_head = false;
 }
@@ -67,6 +73,7 @@ HfDirectory::HfDirectory(const std::string& directory) {
 ByteRange HfDirectory::stored_range(const TensorInfo& tensor) const {
   const TensorPart& part = parts_[index_of(tensor)];
   const ByteRange whole = files_.range(part.stored);
+  if (part.order.stride > part.order.head_dim) return whole;  // others' rows are between
   const uint64_t row_bytes = tensor.stored_bytes / static_cast<uint64_t>(std::max<int64_t>(1, tensor.rows()));
   return {whole.source, whole.begin + static_cast<uint64_t>(part.first_row) * row_bytes, tensor.stored_bytes};
 }
@@ -79,8 +86,25 @@ void HfDirectory::read_generation_config() {
 void HfDirectory::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const {
   check_rows(tensor, row_begin, row_end);
   const TensorPart& part = parts_[index_of(tensor)];
-  files_.read(part.stored, (part.first_row + row_begin) * tensor.cols(), (row_end - row_begin) * tensor.cols(), type,
-              dst);
+  if (part.order.as_stored())
+    return read_elements(part, (part.first_row + row_begin) * tensor.cols(), (row_end - row_begin) * tensor.cols(),
+                         type, dst);
+  const bool vector = tensor.shape.size() == 1;
+  const int64_t cols = vector ? 1 : tensor.cols(), begin = vector ? 0 : row_begin,
+                end = vector ? (row_end - row_begin) * tensor.cols() : row_end;
+  read_in_order(part.order, begin, end, static_cast<size_t>(cols) * dtype_bytes(type), static_cast<char*>(dst),
+                [&](int64_t first, char* head) {
+                  read_elements(part, (part.first_row + first) * cols, part.order.head_dim * cols, type, head);
+                });
+}
+
+// Elements of the stored tensor, as the decoder's values.
+void HfDirectory::read_elements(const TensorPart& part, int64_t first, int64_t count, DType type, void* dst) const {
+  if (part.as == StoredAs::kItself) return files_.read(part.stored, first, count, type, dst);
+  std::vector<float> values(static_cast<size_t>(count));
+  files_.read(part.stored, first, count, DType::kF32, values.data());
+  for (float& value : values) value = part.as == StoredAs::kLessOne ? value + 1.0f : -std::exp(value);
+  convert_elements(DType::kF32, reinterpret_cast<const char*>(values.data()), type, dst, count);
 }
 
 Tokenizer HfDirectory::load_tokenizer() const {

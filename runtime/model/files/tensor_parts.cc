@@ -1,5 +1,7 @@
 #include "runtime/model/files/tensor_parts.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -8,54 +10,111 @@
 namespace headrace {
 namespace {
 
+constexpr std::string_view kQ = "self_attn.q_proj.weight";
+
 struct Rows {
   const char* name;
   int64_t count;
 };
+
+void check_shape(const TensorInfo& stored, const std::vector<int64_t>& expected, const std::string& source) {
+  if (stored.shape == expected) return;
+  throw_error(ExitCode::kBadInput, source,
+              str("tensor ", printable(stored.name), " has the shape ", shape_text(stored.shape),
+                  "; its config asks for ", shape_text(expected)));
+}
 
 // Rows follow each other in the order of the list.
 void append_split(const TensorInfo& stored, size_t index, std::string_view fused, const std::vector<Rows>& split,
                   int64_t cols, const std::string& source, std::vector<TensorPart>* out) {
   int64_t rows = 0;
   for (const Rows& part : split) rows += part.count;
-  const std::vector<int64_t> expected = {rows, cols};
-  if (stored.shape != expected)
-    throw_error(ExitCode::kBadInput, source,
-                str("tensor ", printable(stored.name), " has the shape ", shape_text(stored.shape),
-                    "; its config asks for ", shape_text(expected)));
+  check_shape(stored, {rows, cols}, source);
   const std::string prefix = stored.name.substr(0, stored.name.size() - fused.size());
   int64_t first = 0;
   for (const Rows& part : split) {
     const uint64_t bytes = stored.stored_bytes / static_cast<uint64_t>(rows) * static_cast<uint64_t>(part.count);
-    out->push_back({{prefix + part.name, {part.count, cols}, stored.stored_type, bytes}, index, first});
+    out->push_back({.tensor = {prefix + part.name, {part.count, cols}, stored.stored_type, bytes},
+                    .stored = index,
+                    .first_row = first});
     first += part.count;
   }
 }
 
-// The decoder's tensors in a model that takes images: as transformers writes them since 4.52, and as it did before.
-// Empty: a tensor is none of them.
-std::string name_in_decoder(std::string_view name) {
-  constexpr std::string_view kNow = "model.language_model.", kBefore = "language_model.";
-  if (name.starts_with(kNow)) return str("model.", name.substr(kNow.size()));
-  if (name.starts_with(kBefore)) return std::string(name.substr(kBefore.size()));
-  return name == "lm_head.weight" ? std::string(name) : "";
+// Each head has rows of q, then its gate's.
+void append_gated(const TensorPart& stored, const AttentionSpec& attention, int64_t hidden, const std::string& source,
+                  std::vector<TensorPart>* out) {
+  check_shape(stored.tensor, {2 * attention.q_width(), hidden}, source);
+  const std::string prefix = stored.tensor.name.substr(0, stored.tensor.name.size() - kQ.size());
+  for (const bool gate : {false, true}) {
+    TensorPart part = stored;
+    part.tensor.name = prefix + std::string(gate ? "self_attn.gate_proj.weight" : kQ);
+    part.tensor.shape = {attention.q_width(), hidden};
+    part.tensor.stored_bytes /= 2;
+    part.order = {.head_dim = attention.head_dim,
+                  .stride = 2 * attention.head_dim,
+                  .offset = gate ? attention.head_dim : 0,
+                  .rotary = gate ? attention.head_dim : attention.rotary_dims()};
+    out->push_back(std::move(part));
+  }
+}
+
+// Of q and k, and of what else has a value for each of their rows.
+RowOrder order_of(const TensorInfo& tensor, const AttentionSpec& attention, bool rotary_pairs) {
+  constexpr std::string_view kNames[] = {kQ, "self_attn.k_proj.weight", "self_attn.q_proj.bias",
+                                         "self_attn.k_proj.bias"};
+  constexpr std::string_view kNorms[] = {"self_attn.q_norm.weight", "self_attn.k_norm.weight"};
+  const auto is_named = [&](std::string_view end) { return tensor.name.ends_with(end); };
+  const bool part = attention.rotary_dims() != attention.head_dim;
+  const bool named = std::any_of(std::begin(kNames), std::end(kNames), is_named) ||
+                     (part && std::any_of(std::begin(kNorms), std::end(kNorms), is_named));
+  const int64_t rows = tensor.shape.size() == 1 ? tensor.cols() : tensor.rows();
+  // A tensor beyond the config's layers is of any shape.
+  if (!named || !(part || rotary_pairs) || rows % attention.head_dim != 0) return {};
+  return {.head_dim = attention.head_dim,
+          .stride = attention.head_dim,
+          .rotary = attention.rotary_dims(),
+          .neighbours = rotary_pairs};
+}
+
+// Names the tensor as the decoder does. False: it is none of the decoder's.
+bool to_decoder(const JsonForm& form, TensorPart* part) {
+  std::string& name = part->tensor.name;
+  if (form.tensor_name != nullptr) name = form.tensor_name(name);
+  if (name.empty()) return false;
+  for (const StoredValues& stored : form.stored) {
+    if (!name.ends_with(stored.suffix)) continue;
+    part->as = stored.as;
+    if (!stored.decoder.empty()) name.replace(name.size() - stored.suffix.size(), stored.suffix.size(), stored.decoder);
+    break;
+  }
+  return true;
+}
+
+// A depthwise convolution, [channels, 1, tokens] or [channels, tokens], is a vector to the decoder.
+void flatten_convolution(TensorInfo* tensor) {
+  if (!tensor->name.ends_with("linear_attn.conv1d.weight")) return;
+  int64_t count = 1;
+  for (const int64_t size : tensor->shape) count *= size;
+  tensor->shape = {count};
 }
 
 }  // namespace
 
 std::vector<TensorPart> decoder_parts(const ModelConfig& config, const std::vector<TensorInfo>& stored,
-                                      const std::string& source) {
+                                      const std::string& source, const StoredForm& form) {
   constexpr std::string_view kQkv = "self_attn.qkv_proj.weight", kQkvBias = "self_attn.qkv_proj.bias",
                              kGateUp = "mlp.gate_up_proj.weight";
-  const LayerSpec& layer = config.layers.front();  // in the files that join matrices, all layers are alike
-  const int64_t q = layer.attention().q_width(), kv = layer.attention().kv_width(), ffn = layer.ffn.width;
+  const AttentionSpec& attention = config.attention();  // of all layers in the files that join matrices
+  const int64_t q = attention.q_width(), kv = attention.kv_width(), ffn = config.layers.front().ffn.width;
   const std::vector<Rows> qkv = {
       {"self_attn.q_proj.weight", q}, {"self_attn.k_proj.weight", kv}, {"self_attn.v_proj.weight", kv}};
   const std::vector<Rows> gate_up = {{"mlp.gate_proj.weight", ffn}, {"mlp.up_proj.weight", ffn}};
   std::vector<TensorPart> out;
   for (size_t i = 0; i < stored.size(); ++i) {
-    TensorInfo tensor = stored[i];
-    if (config.images) tensor.name = name_in_decoder(tensor.name);
+    TensorPart part = {.tensor = stored[i], .stored = i};
+    if (form.json != nullptr && !to_decoder(*form.json, &part)) continue;
+    TensorInfo& tensor = part.tensor;
     if (tensor.name.ends_with(kQkvBias))
       throw_error(ExitCode::kBadInput, source,
                   str("tensor ", printable(tensor.name), ": one bias of q, k and v together is not supported"));
@@ -63,8 +122,12 @@ std::vector<TensorPart> decoder_parts(const ModelConfig& config, const std::vect
       append_split(tensor, i, kQkv, qkv, config.hidden, source, &out);
     } else if (tensor.name.ends_with(kGateUp)) {
       append_split(tensor, i, kGateUp, gate_up, config.hidden, source, &out);
-    } else if (!tensor.name.empty()) {
-      out.push_back({std::move(tensor), i, 0});
+    } else if (attention.gated_output && tensor.name.ends_with(kQ)) {
+      append_gated(part, attention, config.hidden, source, &out);
+    } else {
+      flatten_convolution(&tensor);
+      part.order = order_of(tensor, attention, form.rotary_pairs);
+      out.push_back(std::move(part));
     }
   }
   return out;

@@ -7,21 +7,32 @@
 #include <vector>
 
 #include "runtime/model/config.h"
+#include "runtime/model/families/family.h"
+#include "runtime/model/files/row_order.h"
 #include "runtime/model/tensor_source.h"
 
 namespace headrace {
 
-// A stored tensor, or a range of its rows.
+// A stored tensor, or some of its rows: a range, or those that `order` says. A vector's elements are its rows there.
 struct TensorPart {
   TensorInfo tensor;
   size_t stored = 0;  // index of the stored tensor
   int64_t first_row = 0;
+  RowOrder order = {};
+  StoredAs as = StoredAs::kItself;
 };
 
-// `stored` has Hugging Face names. Of a model that takes images, its decoder's tensors alone, without the prefix that
-// they have there. Q, K and V that are stored as one matrix (qkv_proj) are three parts, gate and up
-// (gate_up_proj) are two. Throws Error(kBadInput) if such a matrix has another shape than the config asks for.
+// What a format has of its own.
+struct StoredForm {
+  const JsonForm* json = nullptr;  // null: names and values are the decoder's
+  bool rotary_pairs = false;       // as in GgufForm
+};
+
+// `stored` has Hugging Face names, and those of a directory may be another form's. Q, K and V that are stored as one
+// matrix (qkv_proj) are three parts, gate and up (gate_up_proj) are two, and so are q and its gates (q_proj, where the
+// output is gated: each head has head_dim rows of q, then as many of its gate). Throws Error(kBadInput) if such a
+// matrix has another shape than the config asks for.
 std::vector<TensorPart> decoder_parts(const ModelConfig& config, const std::vector<TensorInfo>& stored,
-                                      const std::string& source);
+                                      const std::string& source, const StoredForm& form);
 
 }  // namespace headrace

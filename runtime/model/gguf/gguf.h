@@ -70,6 +70,7 @@ class GgufFields {
   std::vector<std::string> strings(const std::string& key) const;
   std::vector<int32_t> integers(const std::string& key) const;
   std::vector<float> numbers(const std::string& key) const;
+  std::vector<bool> booleans(const std::string& key) const;
   uint64_t array_size(const std::string& key) const;  // 0 if absent
   // tokenizer.ggml.NAME, the id of a token; -1: none.
   int32_t token_id(const char* name) const;

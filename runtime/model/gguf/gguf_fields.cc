@@ -159,6 +159,15 @@ std::vector<float> GgufFields::numbers(const std::string& key) const {
   return out;
 }
 
+std::vector<bool> GgufFields::booleans(const std::string& key) const {
+  std::vector<bool> out;
+  const GgufValue* value = array(key);
+  if (value == nullptr) return out;
+  if (value->type != GgufType::kBool) refuse(key, "is an array of other values; true and false are expected");
+  for (uint64_t i = 0; i < value->count; ++i) out.push_back(load<uint8_t>(value->bytes, i) != 0);
+  return out;
+}
+
 uint64_t GgufFields::array_size(const std::string& key) const {
   const GgufValue* value = array(key);
   return value == nullptr ? 0 : value->count;

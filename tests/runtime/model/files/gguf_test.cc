@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "runtime/model/config_check.h"
 #include "runtime/model/families/read_config.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/gguf/gguf_vocabulary.h"
@@ -37,7 +38,7 @@ std::vector<float> read_all(const Checkpoint& checkpoint, const std::string& nam
 // The decoder's name of a tensor in a file of this architecture.
 std::string decoder_name_in(const std::string& arch, const std::string& name) {
   const std::string bytes = small_gguf(arch).finish();
-  return decoder_name(name, gguf_form(parse_gguf(MemoryBytes(bytes, "m"))));
+  return decoder_name(name, gguf_form(parse_gguf(MemoryBytes(bytes, "m"))), kMaxLayers);
 }
 
 // The rows that Hugging Face's row `row` of a head of 16 comes from: pairs (2i, 2i + 1) against halves (i, i + 8).
