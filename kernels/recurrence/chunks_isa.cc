@@ -34,17 +34,28 @@ struct Chunk {
   }
 };
 
+// In double: the difference of two large sums may be the small decay of one token.
 struct Decay {
-  alignas(64) float sum[kChunkRows];  // G
+  double sum[kChunkRows];  // G
 };
 Decay decay_of(const Chunk& chunk) {
   Decay decay;
-  float sum = 0.0f;
+  double sum = 0.0;
   for (int64_t i = 0; i < kChunkRows; ++i) {
     sum += chunk.g[i * chunk.v_heads];
     decay.sum[i] = sum;
   }
   return decay;
+}
+
+// exp(from - G_j), for the lanes from j on; 1 where G_j < from: a later row, which the caller masks.
+HEADRACE_SIMD vf decays(double from, const Decay& decay, int64_t j) {
+  vf apart;
+  for (int i = 0; i < kLanes; ++i) {
+    const double difference = from - decay.sum[j + i];
+    apart[i] = static_cast<float>(difference < 0.0 ? difference : 0.0);
+  }
+  return exp(apart);
 }
 
 // -L, then the weights of o: both [64, 64], zero above the diagonal (and -L on it).
@@ -102,8 +113,7 @@ void matrices(const DeltaChunksParams& params, int64_t chunk_index, int64_t head
     const vf beta = splat(-chunk.beta[i * chunk.v_heads]);
     for (int64_t j = 0; j < kChunkRows; j += kLanes) {
       const vf before = splat(static_cast<float>(i - j)) - lane;  // i minus the column
-      const vf apart = select(before < 0.0f, zero(), splat(decay.sum[i]) - load(decay.sum + j));
-      const vf factor = select(before < 0.0f, zero(), exp(apart));
+      const vf factor = select(before < 0.0f, zero(), decays(decay.sum[i], decay, j));
       float* const l = solve + i * kChunkRows + j;
       float* const w = weights + i * kChunkRows + j;
       store(l, select(before <= 0.0f, zero(), beta * (load(l) * factor)));
@@ -139,15 +149,15 @@ void solve_rows(const Chunk& chunk, const float* lower, const Columns& columns, 
 
 void scale_keys(const Chunk& chunk, const Decay& decay, int64_t k_dim, Work& w) {
   transpose_keys(chunk, k_dim, w.keys);
-  const float end = decay.sum[kChunkRows - 1];
+  const double end = decay.sum[kChunkRows - 1];
   for (int64_t j = 0; j < kChunkRows; j += kLanes) {
-    const vf factor = exp(splat(end) - load(decay.sum + j));
+    const vf factor = decays(end, decay, j);
     for (int64_t i = 0; i < k_dim; ++i) {
       float* const at = w.keys + i * kChunkRows + j;
       store(at, load(at) * factor);
     }
-    store(w.grown + j, exp(load(decay.sum + j)));
   }
+  for (int64_t i = 0; i < kChunkRows; ++i) w.grown[i] = exp_of(static_cast<float>(decay.sum[i]));
   for (int64_t i = 0; i < k_dim; ++i) w.keep[i] = w.grown[kChunkRows - 1];
 }
 
