@@ -116,6 +116,17 @@ void silu_mul(const SiluMulParams& params, ThreadPool& pool) {
   });
 }
 
+void gate_rows(const GateRowsParams& params, ThreadPool& pool) {
+  const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
+  const int64_t width = params.heads * params.head_dim;
+  for_rows(pool, params.rows, width * 4, [&](int64_t row) {
+    for (int64_t head = 0; head < params.heads; ++head) {
+      kernels.gate(params.type, at(params.gate, row * params.gate_stride + head * params.gate_head_stride, params.type),
+                   at(params.y, row * width + head * params.head_dim, params.type), params.head_dim);
+    }
+  });
+}
+
 void convert(const ConvertParams& params, ThreadPool& pool) {
   const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
   constexpr int64_t kRun = kInlineElements / 4;

@@ -90,12 +90,25 @@ void silu_mul(DType type, DType out_type, const void* gate, const void* up, void
   });
 }
 
+template <typename T>
+void gate_of(const void* gate_bytes, void* y_bytes, int64_t cols) {
+  const T* gate = static_cast<const T*>(gate_bytes);
+  T* y = static_cast<T*>(y_bytes);
+  HEADRACE_FOR_LANES(i, count, cols) {
+    store_some(y + i, load_some(y + i, count) / (exp(-load_some(gate + i, count)) + 1.0f), count);
+  }
+}
+
+void gate(DType type, const void* gate, void* y, int64_t cols) {
+  with_type(type, [&](auto t) { gate_of<decltype(t)>(gate, y, cols); });
+}
+
 void exp_each(const float* in, float* out, int64_t total) {
   HEADRACE_FOR_LANES(i, count, total) store_some(out + i, exp(load_some(in + i, count)), count);
 }
 
 }  // namespace
 
-const ElementwiseKernels elementwise_kernels = {rms_norm, rotate, convert, silu_mul, exp_each};
+const ElementwiseKernels elementwise_kernels = {rms_norm, rotate, convert, silu_mul, gate, exp_each};
 
 }  // namespace headrace::kernels::HEADRACE_ISA_NAMESPACE

@@ -23,6 +23,8 @@ struct ElementwiseKernels {
   void (*convert)(DType in_type, DType out_type, const void* in, void* out, int64_t count);
   // silu(gate) * up over cols elements. out_type: type, or kF32.
   void (*silu_mul)(DType type, DType out_type, const void* gate, const void* up, void* out, int64_t cols);
+  // y = y sigmoid(gate) over cols elements, in place.
+  void (*gate)(DType type, const void* gate, void* y, int64_t cols);
   // e^x over count elements: the basis of silu and attention, for its test.
   void (*exp)(const float* in, float* out, int64_t count);
 };

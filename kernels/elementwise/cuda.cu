@@ -235,6 +235,24 @@ __global__ void __launch_bounds__(kThreads) silu_mul_kernel(SiluMulParams p, boo
   store_chunk(p.type, p.out, row * p.cols + col, count, aligned, gate);
 }
 
+// ---- gate_rows ------------------------------------------------------------------------------------------------------
+
+// Grid: rows x blocks of chunks of the heads.
+__global__ void __launch_bounds__(kThreads) gate_rows_kernel(GateRowsParams p, bool aligned) {
+  const int64_t chunks = (p.head_dim + kChunk - 1) / kChunk;
+  const int64_t item = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
+  if (item >= p.heads * chunks) return;
+  const int64_t row = blockIdx.x, head = item / chunks, col = item % chunks * kChunk;
+  const int count = chunk_count(p.head_dim, col);
+  const int64_t at_y = (row * p.heads + head) * p.head_dim + col;
+  float gate[kChunk], y[kChunk];
+  load_chunk(p.type, p.gate, row * p.gate_stride + head * p.gate_head_stride + col, count, aligned, gate);
+  load_chunk(p.type, p.y, at_y, count, aligned, y);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) y[i] = y[i] / (expf(-gate[i]) + 1.0f);
+  store_chunk(p.type, p.y, at_y, count, aligned, y);
+}
+
 // ---- convert --------------------------------------------------------------------------------------------------------
 
 // Grid: blocks of chunks.
@@ -298,6 +316,14 @@ void silu_mul(const SiluMulParams& params, Stream& stream) {
       chunks_aligned(params.gate_up, params.type, params.cols) && chunks_aligned(params.out, params.type, params.cols);
   launch_on(cuda_stream(stream), "silu_mul", {params.rows, blocks(ceil_div(params.cols, kChunk)), kThreads},
             silu_mul_kernel, params, aligned);
+}
+
+void gate_rows(const GateRowsParams& params, Stream& stream) {
+  const bool aligned = chunks_aligned(params.y, params.type, params.head_dim) &&
+                       chunks_aligned(params.gate, params.type, params.gate_stride) &&
+                       chunks_aligned(params.gate, params.type, params.gate_head_stride);
+  const int64_t work = params.heads * ceil_div(params.head_dim, kChunk);
+  launch_on(cuda_stream(stream), "gate_rows", {params.rows, blocks(work), kThreads}, gate_rows_kernel, params, aligned);
 }
 
 void convert(const ConvertParams& params, Stream& stream) {

@@ -51,6 +51,17 @@ void silu_mul(const SiluMulParams& params, Stream& stream) {
   dispatch(kernels::cpu::silu_mul, kernels::cuda::silu_mul, params, stream);
 }
 
+void gate_rows(const GateRowsParams& params, Stream& stream) {
+  CHECK(params.rows >= 0 && params.heads > 0 && params.head_dim > 0, "rows=", params.rows, " heads=", params.heads,
+        " head_dim=", params.head_dim);
+  CHECK(params.gate_head_stride >= params.head_dim &&
+            params.gate_stride >= (params.heads - 1) * params.gate_head_stride + params.head_dim,
+        "gate_stride=", params.gate_stride, " gate_head_stride=", params.gate_head_stride);
+  CHECK(!low_bit(params.type), "type=", dtype_name(params.type));
+  if (params.rows == 0) return;
+  dispatch(kernels::cpu::gate_rows, kernels::cuda::gate_rows, params, stream);
+}
+
 void convert(const ConvertParams& params, Stream& stream) {
   CHECK(params.count >= 0 && !low_bit(params.in_type) && !low_bit(params.out_type) && params.in != params.out,
         "count=", params.count, " from ", dtype_name(params.in_type), " to ", dtype_name(params.out_type));

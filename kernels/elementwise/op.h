@@ -81,6 +81,15 @@ struct SiluMulParams {
 };
 void silu_mul(const SiluMulParams& params, Stream& stream);
 
+// y = y sigmoid(gate), in place: attention's output where the query projection has a gate for each head.
+struct GateRowsParams {
+  void* y;           // [rows, heads, head_dim]
+  const void* gate;  // [rows, heads, head_dim], rows gate_stride and heads gate_head_stride elements apart
+  DType type;        // of both
+  int64_t rows, heads, head_dim, gate_stride, gate_head_stride;
+};
+void gate_rows(const GateRowsParams& params, Stream& stream);
+
 // The same elements in another type, or in the same: none is kInt8 or kInt4.
 struct ConvertParams {
   const void* in;  // [count]

@@ -178,6 +178,34 @@ TEST_P(ElementwiseTest, SiluMul) {
   }
 }
 
+// Gates apart from each other, as the heads of a query projection have them, and all in one piece.
+TEST_P(ElementwiseTest, GateRows) {
+  struct Layout {
+    int64_t rows, heads, head_dim, head_stride, stride;
+  };
+  for (const DType type : kAllTypes) {
+    for (const Layout& l :
+         {Layout{1, 1, 1, 1, 1}, {3, 4, 64, 128, 530}, {5, 3, 37, 41, 128}, {40, 1, 1536, 1536, 1600}}) {
+      const std::vector<float> y = rounded(random_values(3, l.rows * l.heads * l.head_dim), type);
+      std::vector<float> gate = random_values(4, l.rows * l.stride, 3.0f);
+      gate[0] = -120.0f;  // e^120 is beyond fp32: the result is 0
+      gate = rounded(gate, type);
+      std::vector<double> expected, magnitude;
+      for (int64_t i = 0; i < l.rows * l.heads * l.head_dim; ++i) {
+        const int64_t row = i / (l.heads * l.head_dim), head = i / l.head_dim % l.heads;
+        const double g = gate[index_of(row * l.stride + head * l.head_stride + i % l.head_dim)];
+        expected.push_back(y[index_of(i)] / (1 + std::exp(-g)));
+        magnitude.push_back(std::fabs(expected.back()) + 1e-30);
+      }
+      const DeviceArray device_y = upload(y, type), device_gate = upload(gate, type);
+      gate_rows({device_y.data(), device_gate.data(), type, l.rows, l.heads, l.head_dim, l.stride, l.head_stride},
+                stream());
+      expect_close(download(device_y, type), expected, magnitude, type,
+                   str("gate_rows ", l.heads, " x ", l.head_dim, " ", dtype_name(type)));
+    }
+  }
+}
+
 TEST_P(ElementwiseTest, RopeTable) {
   constexpr int64_t kRows = 5000, kDim = 10;
   std::vector<float> inv_freq;
