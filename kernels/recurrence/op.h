@@ -7,7 +7,7 @@
 // A column of S depends on no other column. The sum over k_dim has one order, which k_dim alone decides, so the bits of
 // a token depend on the state before its path and on the path, never on the other rows of the call, on how passes cut
 // the path, or on threads (docs/design.md, section 6, rule 5). Each op takes one params struct of views and a stream,
-// owns nothing and is asynchronous.
+// owns nothing and is asynchronous. Arrays of f32 are aligned to 16 bytes.
 #pragma once
 
 #include <cstdint>

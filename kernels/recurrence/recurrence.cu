@@ -1,0 +1,188 @@
+// The recurrence along paths, the commit, and what prefill leaves to the recurrence. A warp has eight columns of a
+// value head and walks alone; nothing is shared between warps.
+#include <type_traits>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/recurrence/bodies.h"
+#include "kernels/recurrence/cuda.cuh"
+#include "kernels/recurrence/state.cuh"
+
+namespace headrace::kernels::cuda {
+
+namespace {
+
+constexpr int kThreads = 128;
+
+// ---- The recurrence -------------------------------------------------------------------------------------------------
+
+// The state before call row `row`: the committed one, or the one ahead, and the rows of the path behind it.
+template <int kRows>
+__device__ void state_before(const DeltaRecurrenceParams& p, const WarpPlace& place, const int32_t* path, int64_t last,
+                             WarpState<kRows>& state) {
+  const int64_t length = p.ahead.state != nullptr && *p.ahead.row >= 0 ? *p.ahead.length : 0;
+  const bool from_ahead = length > 0 && length <= last && path[length - 1] == *p.ahead.row;
+  const int64_t begin = from_ahead ? length : 0;
+  state.load(p.shape, (from_ahead ? p.ahead.state : p.state) + place.head * p.shape.k_dim * p.shape.v_dim, place);
+  replay_rows(state, p.shape, p.stored, place.head, place, last - begin, [&](int64_t j) { return path[begin + j]; });
+}
+
+// Grid: blocks of warps.
+template <int kRows>
+__global__ void __launch_bounds__(kThreads) delta_recurrence_kernel(DeltaRecurrenceParams p) {
+  const DeltaShape& shape = p.shape;
+  const WarpPlace place = warp_place(shape);
+  if (place.head >= shape.v_heads) return;
+  const int64_t key = key_head(shape, place.head) * shape.k_dim, committed = *p.path.committed;
+  const int64_t first = p.path.first != nullptr ? *p.path.first : 0;
+  WarpState<kRows> state;
+  int64_t held = -2;  // the pass row whose state is held; -1: the committed one
+  for (int64_t row = 0; row < p.rows; ++row) {
+    const int32_t* const path = p.path.path + row * p.path.path_stride;
+    const int64_t last = p.path.positions[row] - committed, own = first + row;
+    device_check(last >= 0 && last < p.path.path_stride && own < p.pass_rows && path[last] == own);
+    const int64_t parent = last > 0 ? path[last - 1] : -1;
+    if (held != parent) state_before(p, place, path, last, state);
+    const int64_t value = row * shape.v_heads + place.head, stored = own * shape.v_heads + place.head;
+    const int64_t element = value * shape.v_dim + place.column;
+    const auto stepped = state.step(expf(p.stored.g[stored]), p.beta[value], p.q + row * k_width(shape) + key,
+                                    p.stored.k + own * k_width(shape) + key, p.v[element], place.part, shape.k_dim);
+    if (place.part == 0) {
+      p.stored.d[stored * shape.v_dim + place.column] = stepped.d;
+      p.o[element] = stepped.o;
+    }
+    __syncwarp();  // other lanes may read d for a later row's replay
+    held = own;
+  }
+}
+
+// ---- Commit ---------------------------------------------------------------------------------------------------------
+
+template <int kRows>
+__global__ void __launch_bounds__(kThreads) delta_commit_kernel(DeltaCommitParams p) {
+  const DeltaShape& shape = p.shape;
+  const WarpPlace place = warp_place(shape);
+  if (place.head >= p.layers * shape.v_heads) return;
+  const int64_t layer = place.head / shape.v_heads, head = place.head % shape.v_heads;
+  float* const head_state = p.state + place.head * shape.k_dim * shape.v_dim;
+  WarpState<kRows> state;
+  state.load(shape, head_state, place);
+  replay_rows(state, shape, p.stored, head, place, p.count, [&](int64_t i) {
+    const int64_t source = p.source[i];
+    device_check(source >= 0 && source < p.pass_rows);
+    return layer * p.pass_rows + source;
+  });
+  state.store(shape, head_state, place);
+}
+
+// ---- Prefill: rows behind the last whole chunk ----------------------------------------------------------------------
+
+template <int kRows>
+__global__ void __launch_bounds__(kThreads) delta_remainder_kernel(DeltaChunksParams p, int64_t begin) {
+  const DeltaShape& shape = p.shape;
+  const WarpPlace place = warp_place(shape);
+  if (place.head >= shape.v_heads) return;
+  const int64_t key = key_head(shape, place.head) * shape.k_dim;
+  float* const head_state = p.state + place.head * shape.k_dim * shape.v_dim;
+  WarpState<kRows> state;
+  state.load(shape, head_state, place);
+  for (int64_t row = begin; row < p.rows; ++row) {
+    const int64_t value = row * shape.v_heads + place.head, element = value * shape.v_dim + place.column;
+    const auto stepped = state.step(expf(p.g[value]), p.beta[value], p.q + row * k_width(shape) + key,
+                                    p.k + row * k_width(shape) + key, p.v[element], place.part, shape.k_dim);
+    if (place.part == 0) p.o[element] = stepped.o;
+  }
+  state.store(shape, head_state, place);
+}
+
+// ---- The convolution state ------------------------------------------------------------------------------------------
+
+// m behind the convolution state: pass rows of a list, or rows that follow one another.
+struct ConvMove {
+  void* conv;             // [layers, 3, C]
+  const void* m;          // [layers, layer_rows, C], rows m_stride apart
+  const int32_t* source;  // [count]; null: the layer's first `count` rows
+  DType type;
+  int64_t channels, m_stride, layer_rows, count;
+};
+
+// Grid: layers x blocks of channels. A thread reads all of its channel before it writes.
+__global__ void __launch_bounds__(kThreads) move_conv_kernel(ConvMove p) {
+  const int64_t channel = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x, layer = blockIdx.x;
+  if (channel >= p.channels) return;
+  const int64_t conv = layer * kDeltaConvRows * p.channels + channel;
+  float kept[kDeltaConvRows];
+#pragma unroll
+  for (int i = 0; i < kDeltaConvRows; ++i) {
+    const int64_t from = p.count + i - kDeltaConvRows;
+    if (from < 0) {
+      kept[i] = load_one(p.type, p.conv, conv + (p.count + i) * p.channels);
+    } else {
+      const int64_t row = layer * p.layer_rows + (p.source != nullptr ? p.source[from] : from);
+      kept[i] = load_one(p.type, p.m, row * p.m_stride + channel);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kDeltaConvRows; ++i) store_one(p.type, p.conv, conv + i * p.channels, kept[i]);
+}
+
+void move_conv(const ConvMove& move, int64_t layers, Stream& stream) {
+  launch_on(cuda_stream(stream), "move_conv", {layers, ceil_div(move.channels, kThreads), kThreads}, move_conv_kernel,
+            move);
+}
+
+// =====================================================================================================================
+
+// Calls body with the rows that a lane has, as an integral constant.
+template <typename Body>
+void with_rows(int64_t k_dim, const Body& body) {
+  if (k_dim <= 8 * kWarpParts) {
+    body(std::integral_constant<int, 8>());
+  } else if (k_dim <= 16 * kWarpParts) {
+    body(std::integral_constant<int, 16>());
+  } else if (k_dim <= 32 * kWarpParts) {
+    body(std::integral_constant<int, 32>());
+  } else {
+    body(std::integral_constant<int, 64>());
+  }
+}
+static_assert(kMaxDeltaDim == 64 * kWarpParts);
+
+Grid warps_of(const DeltaShape& shape, int64_t layers = 1) {
+  const int64_t warps = layers * shape.v_heads * (shape.v_dim / kWarpColumns);
+  return {ceil_div(warps * 32, kThreads), 1, kThreads};
+}
+
+}  // namespace
+
+void delta_recurrence(const DeltaRecurrenceParams& params, Stream& stream) {
+  with_rows(params.shape.k_dim, [&](auto rows) {
+    launch_on(cuda_stream(stream), "delta_recurrence", warps_of(params.shape), delta_recurrence_kernel<rows()>, params);
+  });
+}
+
+void delta_commit(const DeltaCommitParams& params, Stream& stream) {
+  with_rows(params.shape.k_dim, [&](auto rows) {
+    launch_on(cuda_stream(stream), "delta_commit", warps_of(params.shape, params.layers), delta_commit_kernel<rows()>,
+              params);
+  });
+  if (params.conv == nullptr) return;
+  const int64_t channels = params.shape.channels();
+  move_conv(
+      {params.conv, params.stored.m, params.source, params.type, channels, channels, params.pass_rows, params.count},
+      params.layers, stream);
+}
+
+void delta_remainder(const DeltaChunksParams& params, Stream& stream) {
+  const int64_t begin = params.rows / kDeltaChunkRows * kDeltaChunkRows;
+  if (begin < params.rows) {
+    with_rows(params.shape.k_dim, [&](auto rows) {
+      launch_on(cuda_stream(stream), "delta_remainder", warps_of(params.shape), delta_remainder_kernel<rows()>, params,
+                begin);
+    });
+  }
+  move_conv({params.conv, params.m, nullptr, params.type, params.shape.channels(), params.m_stride, 0, params.rows}, 1,
+            stream);
+}
+
+}  // namespace headrace::kernels::cuda
