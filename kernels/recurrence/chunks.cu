@@ -188,37 +188,25 @@ __device__ void add_scaled(const float4& row, float factor, float (&sums)[4]) {
   sums[3] = fmaf(factor, row.w, sums[3]);
 }
 
-// sums[i] = S^T x_i for four rows x_i that follow one another.
-__device__ void multiply_state(const WalkRoom& room, const float* rows, int64_t stride, int64_t k_dim, int column,
-                               float (&sums)[4][4]) {
-#pragma unroll 2
-  for (int64_t dim = 0; dim < k_dim; dim += 4) {
-    float4 x[4];
+// sums[i] += matrix^T x_i for rows x_i that follow one another. matrix: [steps, kSlice] in shared memory, from the
+// thread's columns on. The rows come from global memory, and no other warp reads them: several loads are in flight
+// instead.
+template <int kCount>
+__device__ void multiply_rows(const float* matrix, const float* rows, int64_t stride, int64_t steps,
+                              float (&sums)[kCount][4]) {
+#pragma unroll(8 / kCount)
+  for (int64_t step = 0; step < steps; step += 4) {
+    float4 x[kCount];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) x[i] = load_four(rows + i * stride + dim);
-    float4 s[4];
+    for (int i = 0; i < kCount; ++i) x[i] = load_four(rows + i * stride + step);
 #pragma unroll
-    for (int u = 0; u < 4; ++u) s[u] = load_four(room.state + (dim + u) * kSlice + column);
+    for (int u = 0; u < 4; ++u) {
+      const float4 row = load_four(matrix + (step + u) * kSlice);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      add_scaled(s[0], x[i].x, sums[i]);
-      add_scaled(s[1], x[i].y, sums[i]);
-      add_scaled(s[2], x[i].z, sums[i]);
-      add_scaled(s[3], x[i].w, sums[i]);
+      for (int i = 0; i < kCount; ++i) {
+        add_scaled(row, u == 0 ? x[i].x : u == 1 ? x[i].y : u == 2 ? x[i].z : x[i].w, sums[i]);
+      }
     }
-  }
-}
-
-// sums += the rows [0, 4 fours) of room.d times those of a matrix's row.
-__device__ void multiply_d(const float (&d)[kRows * kSlice], const float* weights, int fours, int column,
-                           float (&sums)[4]) {
-  for (int j = 0; j < fours; ++j) {
-    const float4 w = load_four(weights + 4 * j);
-    const float* const rows = d + 4 * j * kSlice + column;
-    add_scaled(load_four(rows), w.x, sums);
-    add_scaled(load_four(rows + kSlice), w.y, sums);
-    add_scaled(load_four(rows + 2 * kSlice), w.z, sums);
-    add_scaled(load_four(rows + 3 * kSlice), w.w, sums);
   }
 }
 
@@ -241,17 +229,16 @@ __device__ void right_sides(const DeltaChunksParams& p, int64_t first_row, const
   }
 }
 
-// D of two rows, of the first and of the second half of the chunk.
+// D of two rows. T has zeros behind its diagonal.
 __device__ void solve(const float* inverse, const Place& place, WalkRoom& room) {
+  const int row = 2 * place.group;
+  float sums[2][4] = {};
+  multiply_rows(room.right + place.column, inverse + row * kRows, kRows, row / 4 * 4 + 4, sums);
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = place.group + 32 * half;
-    float sums[4] = {};
-    multiply_d(room.right, inverse + row * kRows, row / 4 + 1, place.column, sums);
-    store_four(room.d + row * kSlice + place.column, sums);
-  }
+  for (int i = 0; i < 2; ++i) store_four(room.d + (row + i) * kSlice + place.column, sums[i]);
 }
 
+// o of four rows, from S^T q.
 __device__ void outputs(const DeltaChunksParams& p, int64_t first_row, const float* weights, const Place& place,
                         int row, float (&sums)[4][4], const WalkRoom& room) {
 #pragma unroll
@@ -259,9 +246,13 @@ __device__ void outputs(const DeltaChunksParams& p, int64_t first_row, const flo
     const float grown = room.grown[row + i];
 #pragma unroll
     for (int c = 0; c < 4; ++c) sums[i][c] *= grown;
-    multiply_d(room.d, weights + (row + i) * kRows, row / 4 + 1, place.column, sums[i]);
+  }
+  multiply_rows(room.d + place.column, weights + row * kRows, kRows, row + 4, sums);
+  if (!place.inside) return;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
     const int64_t value = (first_row + row + i) * p.shape.v_heads + place.head;
-    if (place.inside) store_four(p.o + value * p.shape.v_dim + place.first_column + place.column, sums[i]);
+    store_four(p.o + value * p.shape.v_dim + place.first_column + place.column, sums[i]);
   }
 }
 
@@ -275,7 +266,7 @@ __device__ void move_state(const DeltaChunksParams& p, int64_t first_row, const 
       const float4 s = load_four(room.state + (dim + u) * kSlice + place.column);
       sums[u][0] = s.x * keep, sums[u][1] = s.y * keep, sums[u][2] = s.z * keep, sums[u][3] = s.w * keep;
     }
-#pragma unroll 4
+#pragma unroll 8
     for (int j = 0; j < kRows; ++j) {
       const float4 k = load_four(p.k + (first_row + j) * k_width(p.shape) + place.key + dim);
       const float4 d = load_four(room.d + j * kSlice + place.column);
@@ -304,8 +295,8 @@ __device__ void walk_chunk(const DeltaChunksParams& p, int64_t chunk, const Plac
   const bool of_k = place.group < 16;
   const int row = place.group % 16 * 4;
   float sums[4][4] = {};
-  multiply_state(room, (of_k ? p.k : p.q) + (first_row + row) * k_width(p.shape) + place.key, k_width(p.shape),
-                 p.shape.k_dim, place.column, sums);
+  multiply_rows(room.state + place.column, (of_k ? p.k : p.q) + (first_row + row) * k_width(p.shape) + place.key,
+                k_width(p.shape), p.shape.k_dim, sums);
   if (of_k) right_sides(p, first_row, place, row, sums, room);
   __syncthreads();
   solve(inverse, place, room);
@@ -316,7 +307,7 @@ __device__ void walk_chunk(const DeltaChunksParams& p, int64_t chunk, const Plac
 }
 
 // Grid: value heads x slices of columns.
-__global__ void __launch_bounds__(kThreads) delta_walk_kernel(DeltaChunksParams p) {
+__global__ void __launch_bounds__(kThreads, 2) delta_walk_kernel(DeltaChunksParams p) {
   extern __shared__ __align__(16) unsigned char shared[];
   WalkRoom& room = *reinterpret_cast<WalkRoom*>(shared);
   const int thread = static_cast<int>(threadIdx.x);
