@@ -49,7 +49,8 @@ void print(const ordered_json& line) {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const auto* list : {&kLayerCases, &kInt8Cases, &kStepCases, &kAttentionCases, &kPartialCases}) {
+  for (const auto* list :
+       {&kLayerCases, &kInt8Cases, &kStepCases, &kAttentionCases, &kPartialCases, &kRecurrenceCases}) {
     cases.insert(cases.end(), list->begin(), list->end());
   }
   return cases;

@@ -89,6 +89,6 @@ struct Case {
   void (*run)(KernelBench&, int64_t rows);
   int64_t least_rows, most_rows;  // runs for the values of --rows in this range; 0, 0: runs once
 };
-extern const std::vector<Case> kLayerCases, kInt8Cases, kStepCases, kAttentionCases, kPartialCases;
+extern const std::vector<Case> kLayerCases, kInt8Cases, kStepCases, kAttentionCases, kPartialCases, kRecurrenceCases;
 
 }  // namespace headrace::bench
