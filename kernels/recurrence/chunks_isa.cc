@@ -50,12 +50,12 @@ Decay decay_of(const Chunk& chunk) {
 
 // exp(from - G_j), for the lanes from j on; 1 where G_j < from: a later row, which the caller masks.
 HEADRACE_SIMD vf decays(double from, const Decay& decay, int64_t j) {
-  vf apart;
+  float apart[kLanes];
   for (int i = 0; i < kLanes; ++i) {
     const double difference = from - decay.sum[j + i];
     apart[i] = static_cast<float>(difference < 0.0 ? difference : 0.0);
   }
-  return exp(apart);
+  return exp(load(apart));
 }
 
 // -L, then the weights of o: both [64, 64], zero above the diagonal (and -L on it).

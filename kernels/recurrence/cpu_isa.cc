@@ -11,13 +11,23 @@ HEADRACE_SIMD vf silu(vf x) { return x / (exp(-x) + 1.0f); }
 
 template <typename T>
 void convolve_of(const void* const* m, const float* weight, float* out, int64_t channels) {
+  constexpr int kWidth = kDeltaConvRows + 1;
+  float by_token[kWidth][kLanes] = {};
   for (int64_t c = 0; c < channels; c += kLanes) {
     const int64_t count = channels - c < kLanes ? channels - c : kLanes;
+    const float* const weights = weight + c * kWidth;
+    if (count == kLanes) {
+      for (int i = 0; i < kLanes; ++i) {
+        for (int u = 0; u < kWidth; ++u) by_token[u][i] = weights[i * kWidth + u];
+      }
+    } else {
+      for (int64_t i = 0; i < count; ++i) {
+        for (int u = 0; u < kWidth; ++u) by_token[u][i] = weights[i * kWidth + u];
+      }
+    }
     vf sum = zero();
-    for (int u = 0; u <= kDeltaConvRows; ++u) {
-      vf w = zero();
-      for (int64_t i = 0; i < count; ++i) w[i] = weight[(c + i) * (kDeltaConvRows + 1) + u];
-      sum = fma(w, load_some(static_cast<const T*>(m[u]) + c, count), sum);
+    for (int u = 0; u < kWidth; ++u) {
+      sum = fma(load(by_token[u]), load_some(static_cast<const T*>(m[u]) + c, count), sum);
     }
     store_some(out + c, silu(sum), count);
   }
