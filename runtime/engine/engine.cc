@@ -10,7 +10,6 @@
 #include "runtime/engine/engine_impl.h"
 #include "runtime/engine/run.h"
 #include "runtime/model/files/open_checkpoint.h"
-#include "runtime/model/state_groups.h"
 #include "runtime/prefix/cache_key.h"
 #include "runtime/prefix/fingerprint_cache.h"
 
@@ -53,11 +52,6 @@ void Engine::Impl::open() {
   weights =
       Weights::reserve(*checkpoint, *device,
                        weight_options(options.weights, options.dtype, checkpoint->natural_dtype(), device->backend()));
-  if (StateGroups(config).recurrent_layers() > 0) {
-    throw_error(
-        ExitCode::kBadInput, checkpoint->path(),
-        str("is a model of the family ", config.family, ": layers with a recurrent state are not supported yet"));
-  }
   use_draft(options.draft);
   compute = device->make_stream("compute", StreamRole::kCompute);
   open_prefixes();
@@ -74,6 +68,10 @@ void Engine::Impl::use_draft(const DraftOptions& draft) {
 
 void Engine::Impl::open_prefixes() {
   if (options.prefix_cache.folder.empty()) return;
+  if (context().recurrent()) {
+    throw_error(ExitCode::kUsage, "--prefix-cache",
+                str(checkpoint->path(), " has layers with a recurrent state, which saved prefixes do not have yet"));
+  }
   const HostSpan span(device->trace(), "read weights");
   prefixes = std::make_unique<PrefixStore>(options.prefix_cache);
   RowsKeyInput rows{.weights = cached_fingerprint(*checkpoint, device->threads(), *prefixes),

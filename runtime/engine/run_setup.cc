@@ -11,13 +11,17 @@ namespace {
 VerifyOptions verify_of(const RunContext& context, const GenerateOptions& run) {
   VerifyOptions verify = run.verify.value_or(context.options.verify);
   const bool drafts = context.draft_model != nullptr && run.speculate;
-  if (!verify.mode) verify.mode = drafts ? VerifyMode::kLossless : VerifyMode::kFull;
+  if (!verify.mode) verify.mode = drafts && !context.recurrent() ? VerifyMode::kLossless : VerifyMode::kFull;
+  if (context.recurrent() && *verify.mode != VerifyMode::kFull) {
+    throw_error(ExitCode::kUsage, "--verify",
+                str(context.model, " has layers with a recurrent state, of which partial steps are not supported yet"),
+                "Use --verify full.");
+  }
   if (*verify.mode == VerifyMode::kApproximate && verify.interval == kAutoInterval)
     verify.interval = kPublishedInterval;
   CHECK(!verify.budget || partial_budget_fits(*verify.budget), "budget=", *verify.budget);  // the flag has checked it
   const std::optional<DType> copy = copy_type(verify.partial_kind());
-  if (*verify.mode != VerifyMode::kFull && copy &&
-      !copy_type_fits(*copy, context.config.attention().head_dim)) {
+  if (*verify.mode != VerifyMode::kFull && copy && !copy_type_fits(*copy, context.config.attention().head_dim)) {
     throw_error(ExitCode::kUsage, "--partial-kv",
                 str(dtype_name(*copy), " needs heads whose size is a power of two of at least ", kInt4Group,
                     ", this model's have ", context.config.attention().head_dim),
@@ -36,7 +40,7 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
   const EngineOptions& options = context.options;
   SessionOptions session;
   session.prompt_tokens = prompt_tokens;
-  const bool keeps = run.keep != KeepRows::kNone;
+  const bool keeps = run.keep != KeepRows::kNone && !context.recurrent();  // a state cannot be cut to fewer tokens
   session.context_tokens = keeps ? most_run_tokens(context, run) : prompt_tokens + max_tokens;
   session.most_prompt_tokens = keeps ? session.context_tokens : 0;
   session.kv = run.kv.value_or(options.kv);

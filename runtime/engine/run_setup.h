@@ -13,7 +13,7 @@
 #include "runtime/draft/draft_model.h"
 #include "runtime/engine/options.h"
 #include "runtime/engine/run_plan.h"
-#include "runtime/model/config.h"
+#include "runtime/model/state_groups.h"
 #include "runtime/model/weights.h"
 #include "runtime/session/layout.h"
 #include "runtime/speculation/pending_tree.h"
@@ -33,6 +33,8 @@ struct RunContext {
   std::optional<MachineRates> rates{};  // by which --partial-kv auto compares kinds; none: the most exact that fits
 
   int64_t context_limit() const { return options.ctx_size > 0 ? options.ctx_size : config.max_positions; }
+  // Whether some layers have a state that is of the last token alone.
+  bool recurrent() const { return StateGroups(config).recurrent_layers() > 0; }
   // `wanted`: of a run instead of the engine's.
   bool prefills_in_int8(std::optional<PrefillType> wanted = std::nullopt) const {
     const std::optional<GpuSpec> card = gpu_named(device.name());

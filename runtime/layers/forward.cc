@@ -14,7 +14,7 @@ InputNorm norm_of(const Pass& pass, const void* weight) {
 
 RopeParams rope_params(const Pass& pass, const LayerWeights& w, int64_t first, int64_t rows, const KvRows& to) {
   const AttentionSpec& a = w.spec.attention();
-  const int64_t start = first * a.qkv_width();
+  const int64_t start = first * w.spec.attention().in_width();
   return {.q = pass.at(pass.work.qkv, start),
           .k = pass.at(pass.work.qkv, start + a.q_width()),
           .v = pass.at(pass.work.qkv, start + a.q_width() + a.kv_width()),
@@ -30,7 +30,7 @@ RopeParams rope_params(const Pass& pass, const LayerWeights& w, int64_t first, i
           .heads = a.heads,
           .kv_heads = a.kv_heads,
           .head_dim = a.head_dim,
-          .qkv_stride = a.qkv_width(),
+          .qkv_stride = w.spec.attention().in_width(),
           .table_rows = pass.rope.rows,
           .out_row_stride = to.row_stride,
           .out_head_stride = to.head_stride,
@@ -121,11 +121,32 @@ void qkv_product(const Pass& pass, const LayerWeights& w, const void* hidden) {
 
 void rotated_qkv_product(const Pass& pass, const LayerWeights& w, const void* hidden, const KvRows& to) {
   const TraceSpan span(*pass.stream, "qkv");
-  rotated_product(ready_product(pass, qkv_of(pass, w, hidden)), rope_params(pass, w, 0, pass.rows, to), *pass.stream);
+  const ProductParams params = ready_product(pass, qkv_of(pass, w, hidden));
+  const RopeParams turn = rope_params(pass, w, 0, pass.rows, to);
+  if (w.spec.attention().gated_output) {
+    product(params, *pass.stream);
+    rope(turn, *pass.stream);
+  } else {
+    rotated_product(params, turn, *pass.stream);
+  }
 }
 
 void rotate_rows(const Pass& pass, const LayerWeights& w, int64_t first, int64_t rows, const KvRows& to) {
   rope(rope_params(pass, w, first, rows, to), *pass.stream);
+}
+
+void gate_output(const Pass& pass, const LayerWeights& w) {
+  if (!w.spec.attention().gated_output) return;
+  const AttentionSpec& a = w.spec.attention();
+  gate_rows({.y = pass.work.attention,
+             .gate = pass.at(pass.work.qkv, a.qkv_width()),
+             .type = pass.type,
+             .rows = pass.rows,
+             .heads = a.heads,
+             .head_dim = a.head_dim,
+             .gate_stride = a.in_width(),
+             .gate_head_stride = a.head_dim},
+            *pass.stream);
 }
 
 void attention_output(const Pass& pass, const LayerWeights& w, const void* residual, void* out) {
@@ -166,7 +187,7 @@ AttentionShape attention_shape(const Pass& pass, const AttentionSpec& a) {
           .heads = a.heads,
           .kv_heads = a.kv_heads,
           .head_dim = a.head_dim,
-          .q_stride = a.qkv_width(),
+          .q_stride = a.in_width(),
           .type = pass.type,
           .k_type = pass.k_type,
           .v_type = pass.v_type,

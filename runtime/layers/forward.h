@@ -66,13 +66,15 @@ struct EmbeddedTokens {
 };
 void embed_tokens(const Weight& embedding, const EmbeddedTokens& tokens, Stream& stream);
 
-// hidden [rows, hidden] -> work.qkv: norm and product.
+// hidden [rows, hidden] -> work.qkv [rows, spec.in_width()]: norm and product.
 void qkv_product(const Pass& pass, const LayerWeights& layer, const void* hidden);
 // Rows [first, first + rows) of work.qkv: the head norms of layers that have them; rotates q in place; K and V,
 // rounded to the cache's types, go to `to`.
 void rotate_rows(const Pass& pass, const LayerWeights& layer, int64_t first, int64_t rows, const KvRows& to);
 // Both, of all rows; work.qkv has q alone afterwards.
 void rotated_qkv_product(const Pass& pass, const LayerWeights& layer, const void* hidden, const KvRows& to);
+// work.attention *= sigmoid of the gates in work.qkv, where the layer has some.
+void gate_output(const Pass& pass, const LayerWeights& layer);
 // out = work.attention . the output matrix + residual.
 void attention_output(const Pass& pass, const LayerWeights& layer, const void* residual, void* out);
 // The MLP with its norm and residual, in place.

@@ -21,8 +21,8 @@ Sizes largest_sizes(const ModelConfig& config) {
     *size = {std::max(size->n, by.n), by.k};
   };
   for (const LayerSpec& layer : config.layers) {
-    grow(&most.qkv, {layer.attention().qkv_width(), config.hidden});
-    grow(&most.output, {config.hidden, layer.attention().q_width()});
+    grow(&most.qkv, {layer.in_width(), config.hidden});
+    grow(&most.output, {config.hidden, layer.out_width()});
     grow(&most.gate_up, {2 * layer.ffn.width, config.hidden});
     grow(&most.down, {config.hidden, layer.ffn.width});
   }
@@ -132,7 +132,7 @@ void int8_qkv_product(const Pass& pass, const LayerWeights& w, const Int8Layer& 
 
 void int8_layer_output(const Pass& pass, const LayerWeights& w, const Int8Layer& matrices, void* hidden) {
   const TraceSpan span(*pass.stream, "output, mlp");
-  convert_input(pass, matrices, {pass.work.attention, Int8Input::kPlain, w.spec.attention().q_width()});
+  convert_input(pass, matrices, {pass.work.attention, Int8Input::kPlain, w.output.cols});
   multiply(pass, matrices, {w.output, matrices.output, w.output_bias, hidden, hidden});
   convert_input(pass, matrices, {hidden, Int8Input::kNormed, w.gate_up.cols, w.ffn_norm});
   multiply(pass, matrices, {w.gate_up, matrices.gate_up, nullptr, nullptr, pass.work.gate_up});

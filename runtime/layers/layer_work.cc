@@ -7,9 +7,12 @@ namespace headrace {
 LayerWidths LayerWidths::of(int64_t hidden, std::span<const LayerSpec> layers) {
   LayerWidths widths{.hidden = hidden};
   for (const LayerSpec& layer : layers) {
-    widths.heads = std::max(widths.heads, layer.attention().heads);
-    widths.q = std::max(widths.q, layer.attention().q_width());
-    widths.qkv = std::max(widths.qkv, layer.attention().qkv_width());
+    if (layer.has_attention()) {
+      widths.heads = std::max(widths.heads, layer.attention().heads);
+      widths.q = std::max(widths.q, layer.attention().q_width());
+    }
+    widths.in = std::max(widths.in, layer.in_width());
+    widths.out = std::max(widths.out, layer.out_width());
     widths.ffn = std::max(widths.ffn, layer.ffn.width);
   }
   return widths;
@@ -21,8 +24,8 @@ LayerWork LayerWork::carve(const LayerWidths& widths, DType type, int64_t rows, 
   };
   LayerWork work;
   work.normed = rows_of(widths.hidden);
-  work.qkv = rows_of(widths.qkv);
-  work.attention = rows_of(widths.q);
+  work.qkv = rows_of(widths.in);
+  work.attention = rows_of(widths.out);
   work.gate_up = rows_of(2 * widths.ffn);
   work.activated = rows_of(widths.ffn);
   return work;

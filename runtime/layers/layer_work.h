@@ -14,7 +14,9 @@ namespace headrace {
 // The greatest widths of layers that use the same buffers in turn.
 struct LayerWidths {
   int64_t hidden = 0;
-  int64_t heads = 0, q = 0, qkv = 0, ffn = 0;
+  int64_t heads = 0, q = 0;  // of attention
+  int64_t in = 0, out = 0;   // of what a mixer's first product makes, and of what its output product reads
+  int64_t ffn = 0;
 
   static LayerWidths of(int64_t hidden, std::span<const LayerSpec> layers);
   static LayerWidths of(const ModelConfig& config) { return of(config.hidden, config.layers); }
@@ -23,8 +25,8 @@ struct LayerWidths {
 // Room for one layer's activations of up to `rows` rows.
 struct LayerWork {
   void* normed = nullptr;     // [rows, hidden]
-  void* qkv = nullptr;        // [rows, (heads + 2 kv_heads) * head_dim]
-  void* attention = nullptr;  // [rows, heads * head_dim]
+  void* qkv = nullptr;        // [rows, in]: q, k, v and gates, or what a recurrent layer has in their place
+  void* attention = nullptr;  // [rows, out]
   void* gate_up = nullptr;    // [rows, 2 * ffn]
   void* activated = nullptr;  // [rows, ffn]
 

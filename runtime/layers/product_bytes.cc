@@ -8,8 +8,8 @@ std::vector<ProductSize> layer_products(int64_t hidden, std::span<const LayerSpe
                                         DType hidden_type) {
   std::vector<ProductSize> sizes;
   for (const LayerSpec& layer : layers) {
-    sizes.push_back({layer.attention().qkv_width(), hidden, type});
-    sizes.push_back({hidden, layer.attention().q_width(), hidden_type});
+    sizes.push_back({layer.in_width(), hidden, type});
+    sizes.push_back({hidden, layer.out_width(), hidden_type});
     sizes.push_back({2 * layer.ffn.width, hidden, type});
     sizes.push_back({hidden, layer.ffn.width, hidden_type});
   }

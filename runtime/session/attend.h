@@ -9,16 +9,25 @@
 #include "runtime/kv/kv_cache.h"
 #include "runtime/kv/kv_streamer.h"
 #include "runtime/kv/partial_rows.h"
+#include "runtime/kv/recurrent_state.h"
 #include "runtime/session/buffers.h"
 
 namespace headrace {
 
-// The KV rows that a session's passes read.
+// What a session's passes read of earlier tokens.
 struct PassKv {
   KvCache& cache;
-  KvStreamer* streamer = nullptr;  // null if all rows are resident
-  PartialRows* partial = nullptr;  // null if every step reads the full KV
+  KvStreamer* streamer = nullptr;       // null if all rows are resident
+  PartialRows* partial = nullptr;       // null if every step reads the full KV
+  RecurrentState* recurrent = nullptr;  // null if all layers have rows
 };
+
+inline DeltaState delta_state(const RecurrentState& states, int64_t place) {
+  return {.state = states.state(place),
+          .conv = states.conv(place),
+          .stored = states.stored(place),
+          .pass_rows = states.pass_rows()};
+}
 
 // The mode of a pass, and the rows that it reads.
 struct PassScope {

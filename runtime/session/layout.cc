@@ -85,6 +85,8 @@ SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig&
   CHECK(options.kept_rows == 0 || (options.prefix == nullptr && !scored()));
   CHECK(options.most_prompt_tokens == 0 || options.prompt_tokens <= options.most_prompt_tokens, "prompt of ",
         options.prompt_tokens);
+  // The states of recurrent layers are those of the last committed token alone.
+  CHECK(groups_.recurrent_layers() == 0 || (!partial_on() && saved_rows() == 0), "saved_rows=", saved_rows());
   CHECK(!scored() ||
         (options_.prefix == nullptr && static_cast<int64_t>(options_.scores->next.size()) == options_.prompt_tokens));
 }
@@ -119,6 +121,17 @@ uint64_t SessionLayout::ranked_bytes() const {
   return static_cast<uint64_t>(options_.grow_rows * kRankedTokens) * (sizeof(float) + sizeof(int32_t));
 }
 int64_t SessionLayout::path_stride() const { return std::min(pass_rows(), kTailWindow); }
+
+RecurrentShape SessionLayout::recurrent_shape() const {
+  for (const LayerSpec& layer : config_.layers) {
+    if (layer.has_attention()) continue;
+    return {.layer = delta_shape(layer.delta_net()),
+            .layers = groups_.recurrent_layers(),
+            .pass_rows = pass_rows(),
+            .type = weights_.dtype()};
+  }
+  return {};
+}
 
 uint64_t SessionLayout::matrices_bytes() const {
   if (device_.backend() == Backend::kCpu || options_.prefill_int8) return 0;
@@ -155,6 +168,8 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
   work.rope = RopeTables::carve(config_.rope, config_.rope_dims(), options_.context_tokens, allocator);
   work.hidden = allocator.take<float>(rows * config_.hidden);
   work.layer = LayerWork::carve(widths, weights_.dtype(), rows, later);
+  const RecurrentShape recurrent = recurrent_shape();
+  if (recurrent.layers > 0) work.delta = DeltaWork::of_pass(recurrent.layer, pass_rows(), later);
   const uint64_t one = static_cast<uint64_t>(widths.q + 2 * widths.heads) * sizeof(float);  // of the states of a row
   const int64_t most = pass_rows() * kMaxPrefixSegments;
   work.scratch_rows = std::clamp(static_cast<int64_t>(kScratchBytes / one), pass_rows(), most);
@@ -193,7 +208,8 @@ void SessionLayout::plan_work(PlanInput* input) const {
     prefill_products = std::max(prefill_products, int8_threads_bytes(config_, device_.backend(), device_.threads()));
   }
   if (scored()) prefill_products = std::max(prefill_products, products(kDrawnRows, ProductPath::kDecode));
-  const uint64_t work = whole_pages(step.used_bytes()) + pointer_bytes() + partial_work_bytes();
+  const uint64_t work =
+      whole_pages(step.used_bytes()) + pointer_bytes() + partial_work_bytes() + recurrent_shape().bytes();
   const uint64_t table_row = RopeTables::row_bytes(config_.rope, config_.rope_dims());
   input->decode_work = {.bytes = work + whole_pages(later.used_bytes()) + products(pass_rows(), ProductPath::kDecode),
                         .per_context_row = table_row};
@@ -221,6 +237,7 @@ uint64_t SessionLayout::pinned_work_bytes() const {
   uint64_t bytes = whole_pages(inputs) + pointer_bytes() + whole_pages(result_bytes()) +
                    whole_pages(PrefillStaging::bytes(planned_prompt().tokens, segment_tables(), scored())) +
                    whole_pages(log_probs_bytes()) + whole_pages(comparison_bytes());
+  bytes += whole_pages(recurrent_shape().pinned_bytes());
   if (partial_on()) bytes += partial_pinned_bytes() + whole_pages(ranked_bytes());
   if (options_.prefix != nullptr) bytes += options_.prefix->pinned_bytes(device_.backend());
   return bytes;
@@ -296,6 +313,9 @@ PrefillWork SessionLayout::carve_prefill(const PromptShape& shape, BumpAllocator
   work.positions = allocator.take<int32_t>(prompt);
   work.hidden = allocator.take_bytes(static_cast<uint64_t>(computed) * hidden_row_bytes());
   work.layer = LayerWork::carve(LayerWidths::of(config_), weights_.dtype(), group, allocator);
+  const RecurrentShape recurrent = recurrent_shape();
+  if (recurrent.layers > 0)
+    work.delta = DeltaWork::of_prefill(recurrent.layer, std::min(shape.computed(), prefill_group()), allocator);
   const uint64_t matrices = matrices_bytes();
   work.matrices = matrices > 0 ? allocator.take_bytes(matrices) : nullptr;
   if (options_.prefill_int8) {

@@ -7,6 +7,7 @@
 
 #include "cache/memory_plan.h"
 #include "offload/device/device.h"
+#include "runtime/kv/recurrent_state.h"
 #include "runtime/model/config.h"
 #include "runtime/model/state_groups.h"
 #include "runtime/model/weights.h"
@@ -34,7 +35,8 @@ class SessionLayout {
   const SessionOptions& options() const { return options_; }
   const RowShape& shape() const { return shape_; }
   const StateGroups& groups() const { return groups_; }
-  uint64_t hidden_row_bytes() const;  // of one row of prefill's residual stream
+  RecurrentShape recurrent_shape() const;  // of the layers without rows
+  uint64_t hidden_row_bytes() const;       // of one row of prefill's residual stream
 
   // Plans with the memory that the device has free now. The weights' memory must be reserved. Throws
   // Error(kDoesNotFit).

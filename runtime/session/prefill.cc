@@ -32,14 +32,12 @@ class DrainOnExit {
 
 }  // namespace
 
-Prefill::Prefill(const SessionPlan& plan, const SessionBuffers& buffers, KvCache& cache, PartialRows* partial,
-                 const Watcher& watcher)
+Prefill::Prefill(const SessionPlan& plan, const SessionBuffers& buffers, const PassKv& kv, const Watcher& watcher)
     : layout_(plan.layout),
       options_(layout_.options()),
       compute_(layout_.compute()),
       buffers_(buffers),
-      cache_(cache),
-      partial_(partial),
+      kv_(kv),
       watcher_(watcher) {}
 
 bool Prefill::run(std::span<const int32_t> ids) {
@@ -47,24 +45,25 @@ bool Prefill::run(std::span<const int32_t> ids) {
   const PromptShape prompt = layout_.prompt();
   DeviceBuffer memory =
       device.allocate(carved_bytes([&](BumpAllocator& size) { layout_.carve_prefill(prompt, size); }), "prefill");
-  LayerRows rows(layout_, cache_, partial_);
+  LayerRows rows(layout_, kv_.cache, kv_.partial);
   PinnedBuffer staging = device.allocate_pinned(
       PrefillStaging::bytes(options_.prompt_tokens, layout_.segment_tables(), layout_.scored()), "the prompt");
-  const DrainOnExit guard(compute_, cache_, options_.prefix);
+  const DrainOnExit guard(compute_, kv_.cache, options_.prefix);
   BumpAllocator allocator(memory.data()), pinned(staging.data());
   work_ = layout_.carve_prefill(prompt, allocator);
   const PrefillStaging host =
       PrefillStaging::carve(pinned, options_.prompt_tokens, layout_.segment_tables(), layout_.scored());
-  if (options_.kept_rows > 0) cache_.keep(options_.kept_rows);
+  if (options_.kept_rows > 0) kv_.cache.keep(options_.kept_rows);
   upload_prompt(ids, host);
   rows.fill_tables(host.segments, work_.segments);
   embed_prompt();
+  if (kv_.recurrent != nullptr) kv_.recurrent->clear(compute_);
   const bool finished =
       layers(rows) && draft(ids) && (!layout_.scored() || score_prompt(layout_, buffers_, work_, host, watcher_));
   keep_last_state();
-  cache_.finish_prefill(finished ? options_.prompt_tokens : options_.kept_rows);
+  kv_.cache.finish_prefill(finished ? options_.prompt_tokens : options_.kept_rows);
   // Reports errors of the host memory even if nothing was offloaded yet. An interrupted run needs none of it.
-  if (finished) cache_.backing().wait_for_host_memory();
+  if (finished) kv_.cache.backing().wait_for_host_memory();
   if (finished && options_.draft != nullptr) {
     const ScoringQueries last = scoring_queries(layout_, work_.layer, last_group_, 1);
     options_.draft->observe_query({.q = last.q, .type = last.type, .refresh = true});
@@ -113,7 +112,8 @@ bool Prefill::layers(LayerRows& rows) {
   for (int64_t layer = 0; layer < layer_count && go_on; ++layer) {
     const TraceSpan span(compute_, {"layer", layer});
     const int64_t place = layout_.groups().place(layer);
-    go_on = rows.restore(place);
+    const bool has_rows = layout_.config().layer(layer).has_attention();
+    go_on = !has_rows || rows.restore(place);
     if (!go_on) break;
     if (options_.draft != nullptr)
       options_.draft->prefill_layer({layer, work_.hidden, layout_.weights().dtype(), prompt - saved, saved});
@@ -125,6 +125,7 @@ bool Prefill::layers(LayerRows& rows) {
       go_on = groups.enqueued(saved + (layer * (prompt - saved) + first - saved + last_group_) / layer_count);
     }
     if (!go_on) break;  // interrupted: where the layer would be stored may not be pinned yet
+    if (!has_rows) continue;
     fill_partial(place, rows);
     rows.store(place);
   }
@@ -142,13 +143,13 @@ int64_t Prefill::group_rows(int64_t first) const {
 
 // The partial KV takes the rows of a layer that is built; queries of the last group select blocks.
 void Prefill::fill_partial(int64_t layer, const LayerRows& rows) {
-  if (partial_ == nullptr) return;
+  if (kv_.partial == nullptr) return;
   const int64_t prompt = options_.prompt_tokens;
-  int64_t scoring = partial_->selects() ? prompt_scoring_rows(prompt, layout_.prefill_group()) : 0;
+  int64_t scoring = kv_.partial->selects() ? prompt_scoring_rows(prompt, layout_.prefill_group()) : 0;
   if (layout_.group_shift() > 0) scoring = std::min(scoring, last_group_);
   CHECK(scoring <= last_group_, "scoring=", scoring, " of ", last_group_);
-  partial_->fill_layer(layer, prompt, rows.host_segments(layer),
-                       scoring_queries(layout_, work_.layer, last_group_, scoring), compute_);
+  kv_.partial->fill_layer(layer, prompt, rows.host_segments(layer),
+                          scoring_queries(layout_, work_.layer, last_group_, scoring), compute_);
 }
 
 // The draft's saved rows are read first.
@@ -187,25 +188,34 @@ LayerWeights Prefill::layer_weights(int64_t layer) {
 }
 
 void Prefill::compute_group(const Group& group, LayerRows& built) {
-  const auto& [place, weights, first, rows] = group;
-  const TraceSpan span(compute_, {"from row", first});
+  const LayerWeights& weights = group.weights;
+  const TraceSpan span(compute_, {"from row", group.first});
   std::byte* const hidden = static_cast<std::byte*>(work_.hidden) +
-                            static_cast<uint64_t>(first - layout_.saved_rows()) * layout_.hidden_row_bytes();
-  Pass pass = buffers_.make_pass(work_.layer, work_.positions + first, rows, ProductPath::kPrefill);
+                            static_cast<uint64_t>(group.first - layout_.saved_rows()) * layout_.hidden_row_bytes();
+  Pass pass = buffers_.make_pass(work_.layer, work_.positions + group.first, group.rows, ProductPath::kPrefill);
   if (options_.lean_prefill) pass.matrix = work_.matrices;
   if (options_.prefill_int8) {
     int8_qkv_product(pass, weights, work_.int8.layer, hidden);
   } else {
     qkv_product(pass, weights, hidden);
   }
-  if (first == layout_.saved_rows()) built.wait_for_buffer(place);
-  built.build(pass, weights, place, first);
-  attend(pass, group, built);
+  mix(pass, group, built);
   if (options_.prefill_int8) {
     int8_layer_output(pass, weights, work_.int8.layer, hidden);
   } else {
     layer_output(pass, weights, hidden);
   }
+}
+
+// work.qkv -> work.attention.
+void Prefill::mix(const Pass& pass, const Group& group, LayerRows& built) {
+  if (!group.weights.spec.has_attention()) {
+    return delta_prefill(pass, group.weights, delta_state(*kv_.recurrent, group.place), work_.delta);
+  }
+  if (group.first == layout_.saved_rows()) built.wait_for_buffer(group.place);
+  built.build(pass, group.weights, group.place, group.first);
+  attend(pass, group, built);
+  gate_output(pass, group.weights);
 }
 
 void Prefill::attend(const Pass& pass, const Group& group, const LayerRows& rows) {

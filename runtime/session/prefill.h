@@ -18,7 +18,7 @@
 #include <cstdint>
 #include <span>
 
-#include "runtime/session/buffers.h"
+#include "runtime/session/attend.h"
 #include "runtime/session/group_progress.h"
 #include "runtime/session/layer_rows.h"
 
@@ -26,9 +26,8 @@ namespace headrace {
 
 class Prefill {
  public:
-  // `partial`: null if the run has none. All references must outlive this.
-  Prefill(const SessionPlan& plan, const SessionBuffers& buffers, KvCache& cache, PartialRows* partial,
-          const Watcher& watcher);
+  // All references must outlive this. Nothing streams.
+  Prefill(const SessionPlan& plan, const SessionBuffers& buffers, const PassKv& kv, const Watcher& watcher);
 
   // Runs the prompt through all layers and fills the cache, the partial KV and the draft. Copies the state of the last
   // row to the step's residual stream. False: it was interrupted, or a saved prefix is damaged().
@@ -37,7 +36,7 @@ class Prefill {
  private:
   // Rows [first, first + rows) of a layer, whose products run together.
   struct Group {
-    int64_t place;  // of the layer among those with rows
+    int64_t place;  // of the layer in its group of states
     const LayerWeights& weights;
     int64_t first, rows;
   };
@@ -47,6 +46,7 @@ class Prefill {
   int64_t group_rows(int64_t first) const;  // of the group that begins there
   LayerWeights layer_weights(int64_t layer);
   void compute_group(const Group& group, LayerRows& built);
+  void mix(const Pass& pass, const Group& group, LayerRows& built);
   void attend(const Pass& pass, const Group& group, const LayerRows& rows);
   void fill_partial(int64_t layer, const LayerRows& rows);
   bool begin_prefix();
@@ -57,8 +57,7 @@ class Prefill {
   const SessionOptions& options_;
   Stream& compute_;
   const SessionBuffers& buffers_;
-  KvCache& cache_;
-  PartialRows* const partial_;
+  const PassKv kv_;
   const Watcher watcher_;
   PrefillWork work_{};
   int64_t last_group_ = 0;  // rows of the group that was computed last

@@ -101,6 +101,8 @@ void Session::allocate() {
     cache_ = std::make_unique<KvCache>(layout.device(), layout.shape(), plan_.memory, layout.pass_rows(),
                                        std::move(backing_));
   }
+  const RecurrentShape recurrent = layout.recurrent_shape();
+  if (recurrent.layers > 0) recurrent_ = std::make_unique<RecurrentState>(layout.device(), recurrent);
   if (layout.partial_on()) {
     partial_ = make_partial_rows(layout, plan_.memory.late_partial);
   }
@@ -117,13 +119,14 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
   CHECK(rows() >= layout.options().kept_rows, "kept_rows=", layout.options().kept_rows);
   allocate();
   const Watcher watcher{.progress = progress, .interrupt = interrupt};
-  if (!Prefill(plan_, *buffers_, *cache_, partial_.get(), watcher).run(ids)) return std::nullopt;
+  PassKv kv{.cache = *cache_, .partial = partial_.get(), .recurrent = recurrent_.get()};
+  if (!Prefill(plan_, *buffers_, kv, watcher).run(ids)) return std::nullopt;
   buffers_->allocate_passes();
   if (plan_.memory.ring_slots > 0) {
     streamer_ = std::make_unique<KvStreamer>(layout.device(), cache_->backing(), plan_.memory.ring_slots,
                                              plan_.memory.ring_slot_bytes);
   }
-  const PassKv kv{.cache = *cache_, .streamer = streamer_.get(), .partial = partial_.get()};
+  kv.streamer = streamer_.get();
   if (plan_.memory.late_partial) fill_late(kv, layout.compute());
   if (partial_) partial_->finish_prefill(*cache_, layout.compute());
   pass_ = std::make_unique<TargetPass>(plan_, *buffers_, kv);

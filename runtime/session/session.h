@@ -102,9 +102,10 @@ class Session {
   std::unique_ptr<KvBacking> backing_;  // until the cache takes it
   std::unique_ptr<SessionBuffers> buffers_;
   std::unique_ptr<KvCache> cache_;
-  std::unique_ptr<KvStreamer> streamer_;  // null if all rows are resident
-  std::unique_ptr<PartialRows> partial_;  // null if every step reads the full KV
-  std::unique_ptr<TargetPass> pass_;      // from prefill() on
+  std::unique_ptr<KvStreamer> streamer_;       // null if all rows are resident
+  std::unique_ptr<RecurrentState> recurrent_;  // null if all layers have rows
+  std::unique_ptr<PartialRows> partial_;       // null if every step reads the full KV
+  std::unique_ptr<TargetPass> pass_;           // from prefill() on
 };
 
 }  // namespace headrace

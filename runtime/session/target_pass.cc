@@ -183,12 +183,27 @@ void TargetPass::run_pass(const Pass& pass) {
     const TraceSpan inside(compute_, {"layer", layer});
     const int64_t place = layout_.groups().place(layer);
     if (options_.draft != nullptr) options_.draft->pass_layer({layer, buffers_.step().hidden, DType::kF32, pass.rows});
-    rotated_qkv_product(pass, weights_.layer(layer), buffers_.step().hidden,
-                        kv_.cache.pass_destination(place, grows_ ? buffers_.step().inputs.first_row : nullptr));
-    attention_.run(pass, place, scope_);
-    layer_output(pass, weights_.layer(layer), buffers_.step().hidden);
+    const LayerWeights& weights = weights_.layer(layer);
+    if (weights.spec.has_attention()) {
+      rotated_qkv_product(pass, weights, buffers_.step().hidden,
+                          kv_.cache.pass_destination(place, grows_ ? buffers_.step().inputs.first_row : nullptr));
+      attention_.run(pass, place, scope_);
+      gate_output(pass, weights);
+    } else {
+      qkv_product(pass, weights, buffers_.step().hidden);
+      recur(pass, weights, place);
+    }
+    layer_output(pass, weights, buffers_.step().hidden);
   }
   draw(pass);
+}
+
+void TargetPass::recur(const Pass& pass, const LayerWeights& weights, int64_t place) const {
+  const StepInputs& in = buffers_.step().inputs;
+  delta_pass(
+      pass, weights, delta_state(*kv_.recurrent, place),
+      {.positions = pass.positions, .committed = in.committed, .path = in.path, .path_stride = layout_.path_stride()},
+      buffers_.step().delta);
 }
 
 // The number of segments with rows that some node of the step reads.
@@ -359,6 +374,7 @@ void TargetPass::commit(const Acceptance& acceptance) {
   if (kv_.streamer != nullptr && kv_.cache.fills_disk(count)) kv_.streamer->stop();
   if (kv_.partial != nullptr) kv_.partial->before_commit(kv_.cache, refresh, compute_);
   kv_.cache.append(source, count, compute_);
+  if (kv_.recurrent != nullptr) kv_.recurrent->commit(source, count, compute_);
   if (kv_.partial != nullptr) kv_.partial->after_commit(kv_.cache, refresh, compute_);
   show_query(acceptance.nodes.back());
 }

@@ -39,6 +39,7 @@ class TargetPass {
   void start_pass(StepMode mode, int64_t nodes);
   void play_pass();
   void run_pass(const Pass& pass);
+  void recur(const Pass& pass, const LayerWeights& weights, int64_t place) const;
   void draw(const Pass& pass);  // logits and samples of `pass.rows` rows
   void rank(int64_t rows);
   bool scores() const { return options_.log_probs == LogProbs::kComputed && !grows_; }

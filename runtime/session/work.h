@@ -9,7 +9,7 @@
 #include "kernels/attention/op.h"
 #include "kernels/tree/op.h"
 #include "runtime/base/bump_allocator.h"
-#include "runtime/layers/forward.h"
+#include "runtime/layers/delta_net.h"
 #include "runtime/session/int8_prefill.h"
 
 namespace headrace {
@@ -49,6 +49,7 @@ struct StepWork {
   RopeTables rope;
   float* hidden;  // [pass_rows, hidden]: the residual stream, in f32 whatever the weights are
   LayerWork layer;
+  DeltaWork delta;  // of layers with a recurrent state
   AttentionState state, scratch;
   int64_t scratch_rows;       // capacity of `scratch`: segments of a launch times rows of the pass
   void* rotated_q = nullptr;  // [pass_rows, heads, head_dim]: queries of a copy in int4; null: there is none
@@ -65,6 +66,7 @@ struct PrefillWork {
   int32_t *ids, *positions;  // [prompt]
   void* hidden;              // [prompt, hidden], of the weights' type: the states of the whole prompt
   LayerWork layer;           // for one group of rows
+  DeltaWork delta;           // the same, of layers with a recurrent state
   std::byte* matrices;       // quantised matrices, dequantised: SessionLayout::matrices_bytes(); null: 0
   Int8PrefillWork int8;      // of a prefill in 8 bits
   // [segments] of the layer that is built; if rows were kept, [layers, segments], since those of a layer may be read in

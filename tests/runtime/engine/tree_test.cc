@@ -23,15 +23,27 @@ Tree random_tree(int64_t nodes, int32_t root, int32_t vocab, std::mt19937* rando
   return tree;
 }
 
+// The first child with this token, which acceptance would follow; it is added if there is none.
+int32_t child_of(Tree* tree, int32_t parent, int32_t token) {
+  for (int64_t node = parent + 1; node < tree->size(); ++node) {
+    const auto i = static_cast<size_t>(node);
+    if (tree->parents[i] == parent && tree->tokens[i] == token) return static_cast<int32_t>(node);
+  }
+  return tree->add(token, parent);
+}
+
 std::vector<int32_t> path_to(const Tree& tree, int32_t node) {
   std::vector<int32_t> path;
   for (; node >= 0; node = tree.parents[static_cast<size_t>(node)]) path.insert(path.begin(), node);
   return path;
 }
 
-class TreeBits : public ::testing::TestWithParam<testing::DeviceAndType> {
+// On a device, with a kind of rows, of a model whose layers all have rows, or most of them a recurrent state.
+using TreeCase = std::tuple<DeviceChoice, testing::RowsType, const char*>;
+class TreeBits : public ::testing::TestWithParam<TreeCase> {
  protected:
-  const LoadedModel model{testing::tiny_model("llama31"), std::get<1>(GetParam()), std::get<0>(GetParam())};
+  const LoadedModel model{testing::tiny_model(std::get<2>(GetParam())), std::get<1>(GetParam()),
+                          std::get<0>(GetParam())};
   const int32_t vocab = static_cast<int32_t>(model.checkpoint->config().vocab);
 
   std::vector<float> row(const std::vector<float>& logits, int64_t index) const {
@@ -87,7 +99,7 @@ TEST_P(TreeBits, CommittedPathsEqualPlainDecoding) {
       Tree tree = random_tree(8, tokens.back(), vocab, &random);
       int32_t at = 0;
       const size_t right = random() % 4;
-      for (size_t i = 0; i < right; ++i) at = tree.add(plain[tokens.size() + i], at);
+      for (size_t i = 0; i < right; ++i) at = child_of(&tree, at, plain[tokens.size() + i]);
       while (tree.size() < 20) tree.add(0, at);
       accept(tree, session->verify(tree), &acceptance);
       session->commit(acceptance);
@@ -107,8 +119,12 @@ INSTANTIATE_TEST_SUITE_P(Types, TreeBits,
                                             ::testing::Values(testing::RowsType(DType::kF32),
                                                               testing::RowsType(DType::kBF16),
                                                               testing::RowsType(DType::kF16),
-                                                              testing::RowsType(DType::kInt8), testing::kReadInInt8)),
-                         testing::name_of_device_and_type);
+                                                              testing::RowsType(DType::kInt8), testing::kReadInInt8),
+                                            ::testing::Values("llama31", "qwen35")),
+                         [](const ::testing::TestParamInfo<TreeCase>& given) {
+                           return testing::device_name(std::get<0>(given.param)) + "_" +
+                                  std::get<1>(given.param).name() + "_" + std::get<2>(given.param);
+                         });
 
 TEST(Accept, FollowsTheTargetsSamples) {
   Tree tree;

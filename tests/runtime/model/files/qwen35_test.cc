@@ -9,7 +9,6 @@
 
 #include "offload/device/device.h"
 #include "runtime/base/input_file.h"
-#include "runtime/engine/engine.h"
 #include "runtime/model/config_check.h"
 #include "runtime/model/decoder_tensors.h"
 #include "runtime/model/families/read_config.h"
@@ -300,18 +299,6 @@ TEST(Qwen35, LayersAreLoaded) {
       expect(weights.mtp()->norm, {"mtp.norm.weight"});
       expect(weights.mtp()->layer.q_norm, {"mtp.layers.0.self_attn.q_norm.weight"});
     }
-  }
-}
-
-// Until such layers are computed.
-TEST(Qwen35, ARunSaysWhatIsMissing) {
-  for (const std::string& path : {kDirectory, kGguf}) {
-    EngineOptions options;
-    options.model = path;
-    options.device = {.choice = DeviceChoice::kCpu, .threads = 1};
-    options.want_tokenizer = false;
-    expect_error(ExitCode::kBadInput, path, {"qwen35", "layers with a recurrent state are not supported yet"},
-                 [&] { const Engine engine(options); });
   }
 }
 

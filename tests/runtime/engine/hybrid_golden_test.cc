@@ -1,0 +1,85 @@
+// A tiny random Qwen3.5, whose layers have a recurrent state or rows, against transformers in f32. Of its logits the
+// golden has every tenth position; of the file as a GGUF the greedy tokens are compared as well.
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "tests/support/golden.h"
+#include "tests/support/session_fixture.h"
+
+namespace headrace {
+namespace {
+
+using testing::Golden;
+using testing::LoadedModel;
+
+constexpr float kHybridTolerance = 3e-3f;  // f32 against f64 in transformers: 4e-4
+
+class HybridGolden : public ::testing::TestWithParam<std::tuple<DeviceChoice, const char*>> {
+ protected:
+  const Golden golden = testing::read_golden(testing::tiny_model("qwen35") + "/golden.safetensors");
+  const std::vector<int32_t> ids = golden.ids("input_ids");
+  const std::vector<int64_t>& positions = golden.ints.at("logit_positions");
+  const std::vector<float>& expected = golden.floats.at("logits");
+  const LoadedModel model{testing::tiny_model(std::get<1>(GetParam())), DType::kF32, std::get<0>(GetParam())};
+  const size_t vocab = static_cast<size_t>(model.checkpoint->config().vocab);
+
+  float difference(const float* logits, size_t index) const {
+    return testing::largest_difference(logits, expected.data() + index * vocab, vocab);
+  }
+};
+
+// Prompts of 1 to 300 tokens: with and without whole chunks of 64, and all kinds of remainders.
+TEST_P(HybridGolden, PrefillLogits) {
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const size_t length = static_cast<size_t>(positions[i]) + 1;
+    auto session = model.session(model.options(static_cast<int64_t>(length), 1));
+    session->prefill({ids.data(), length}, nullptr, nullptr);
+    EXPECT_LT(difference(session->logits(1).data(), i), kHybridTolerance) << length;
+  }
+}
+
+// The decode path over all the other positions: chains of 50 rows.
+TEST_P(HybridGolden, ChainLogits) {
+  constexpr size_t kRows = 50;
+  SessionOptions options = model.options(1, 300);
+  options.pass_rows = options.drawn_rows = kRows;
+  auto session = model.session(options);
+  session->prefill({ids.data(), 1}, nullptr, nullptr);
+  size_t compared = 0;
+  for (size_t first = 1; first < ids.size(); first += kRows) {
+    const size_t rows = std::min(kRows, ids.size() - first);
+    Tree tree;
+    tree.reset(ids[first]);
+    Acceptance all{.nodes = {0}, .next = 0};
+    for (size_t i = 1; i < rows; ++i) all.nodes.push_back(tree.add(ids[first + i], static_cast<int32_t>(i - 1)));
+    session->verify(tree);
+    const std::vector<float> logits = session->logits(static_cast<int64_t>(rows));
+    session->commit(all);
+    for (size_t i = 0; i < positions.size(); ++i) {
+      const size_t position = static_cast<size_t>(positions[i]);
+      if (position < first || position >= first + rows) continue;
+      EXPECT_LT(difference(logits.data() + (position - first) * vocab, i), kHybridTolerance) << position;
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, positions.size() - 1);
+}
+
+TEST_P(HybridGolden, GreedyTokens) {
+  const std::vector<int32_t> greedy = golden.ids("greedy");
+  const auto count = static_cast<int64_t>(greedy.size());
+  auto session = model.session(model.options(static_cast<int64_t>(ids.size()), count));
+  EXPECT_EQ(testing::decode_plainly(*session, ids, count), greedy);
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, HybridGolden,
+                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
+                                            ::testing::Values("qwen35", "qwen35.gguf")),
+                         [](const auto& given) {
+                           const bool gguf = std::string(std::get<1>(given.param)).ends_with("gguf");
+                           return testing::device_name(std::get<0>(given.param)) + (gguf ? "_gguf" : "_directory");
+                         });
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,95 @@
+// Runs of a model most of whose layers have a recurrent state: what a draft guesses changes no text, on each device,
+// with each kind of rows and wherever they are; and what such a model cannot do yet is refused.
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "runtime/engine/engine.h"
+#include "tests/support/refusal.h"
+#include "tests/support/session_fixture.h"
+#include "tests/support/temporary_folder.h"
+
+namespace headrace {
+namespace {
+
+constexpr int64_t kAnswer = 150;  // over the end of a chunk
+
+EngineOptions options_of(DeviceChoice device) {
+  EngineOptions o;
+  o.model = testing::tiny_model("qwen35");
+  o.device = {.choice = device, .threads = 2};
+  o.want_tokenizer = false;
+  return o;
+}
+
+class HybridText : public ::testing::TestWithParam<testing::DeviceAndType> {
+ protected:
+  EngineOptions options() const {
+    const auto& [device, rows] = GetParam();
+    EngineOptions o = options_of(device);
+    o.dtype = testing::weights_type(rows);
+    o.cache_type_k = o.cache_type_v = rows;
+    o.prefill = rows.prefill();
+    return o;
+  }
+};
+
+TEST_P(HybridText, LookUpChangesNoToken) {
+  Engine plain(options());
+  EngineOptions with_draft = options();
+  with_draft.draft.type = SpecType::kNgram;
+  Engine drafts(with_draft);
+  for (const int64_t prompt : {40, 128, 700}) {
+    const std::vector<int32_t> ids = testing::repeated_ids(prompt, 320);
+    for (const float temperature : {0.0f, 0.8f}) {
+      for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
+        GenerateOptions run{.max_tokens = kAnswer, .ignore_eos = true, .kv = kv};
+        run.sampling = {.temperature = temperature, .seed = 5};
+        const GenerateResult expected = plain.generate(ids, run, nullptr);
+        ASSERT_EQ(expected.token_ids.size(), static_cast<size_t>(kAnswer));
+        EXPECT_EQ(drafts.generate(ids, run, nullptr).token_ids, expected.token_ids) << prompt << " " << temperature;
+      }
+    }
+  }
+}
+
+// A state cannot be cut to the rows that two prompts share, so each run computes its own.
+TEST_P(HybridText, ARunAfterAnotherKeepsNoRows) {
+  Engine engine(options());
+  const std::vector<int32_t> ids = testing::made_up_ids(700, 320);
+  const GenerateResult alone = engine.generate(ids, {.max_tokens = 20, .ignore_eos = true}, nullptr);
+  GenerateOptions keeps{.max_tokens = 20, .ignore_eos = true};
+  keeps.keep = KeepRows::kPrompt;
+  for (int i = 0; i < 2; ++i) {
+    const GenerateResult again = engine.generate(ids, keeps, nullptr);
+    EXPECT_EQ(again.token_ids, alone.token_ids);
+    EXPECT_EQ(again.kept_tokens, 0) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, HybridText, testing::devices_and_types(), testing::name_of_device_and_type);
+
+TEST(HybridRefusals, PartialStepsSavedPrefixesAndDrafts) {
+  const EngineOptions plain = options_of(DeviceChoice::kCpu);
+  EngineOptions drafts = plain;
+  drafts.draft.type = SpecType::kNgram;
+  Engine engine(drafts);
+  for (const VerifyMode mode : {VerifyMode::kLossless, VerifyMode::kApproximate}) {
+    GenerateOptions run{.max_tokens = 4};
+    run.verify = VerifyOptions{.mode = mode};
+    testing_support::expect_error(ExitCode::kUsage, "--verify", {"qwen35", "recurrent state", "not supported yet"},
+                                  [&] { engine.generate(testing::made_up_ids(40, 320), run, nullptr); });
+  }
+  const TemporaryFolder folder;
+  EngineOptions saves = plain;
+  saves.prefix_cache.folder = folder.path();
+  testing_support::expect_error(ExitCode::kUsage, "--prefix-cache", {"qwen35", "recurrent state"},
+                                [&] { const Engine refused(saves); });
+  EngineOptions own = plain;
+  own.draft = {.type = SpecType::kSimple, .model = plain.model};
+  testing_support::expect_error(ExitCode::kBadInput, plain.model, {"recurrent state", "cannot be drafts"},
+                                [&] { const Engine refused(own); });
+}
+
+}  // namespace
+}  // namespace headrace
