@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "cache/base.h"
-#include "kernels/attention/op.h"
 
 namespace headrace {
 
@@ -38,8 +37,8 @@ void check_attention(const AttentionSpec& a, const RopeConfig& rope, const std::
   if (a.heads % a.kv_heads != 0)
     refuse(str("num_attention_heads ", a.heads, " is not a multiple of num_key_value_heads ", a.kv_heads));
   if (a.head_dim % 2 != 0) refuse(str("head_dim ", a.head_dim, " is odd; rotary pairs need an even one"));
-  if (a.head_dim > kMaxAttentionHeadDim)
-    refuse(str("head_dim ", a.head_dim, " is above ", kMaxAttentionHeadDim, ", the most that attention computes"));
+  if (a.head_dim > kMaxComputedHeadDim)
+    refuse(str("head_dim ", a.head_dim, " is above ", kMaxComputedHeadDim, ", the most that attention computes"));
   if (a.q_width() > kMaxWidth)
     refuse(str("num_attention_heads ", a.heads, " x head_dim ", a.head_dim, " is above ", kMaxWidth));
   if (a.rotary_dims() > a.head_dim || a.rotary_dims() % 2 != 0)
