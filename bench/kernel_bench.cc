@@ -2,6 +2,7 @@
 // names the machine and its peak rates (bench/ceilings.h), each other one a call's time and rates.
 //   kernel_bench [--device cuda|cpu] [--shape llama-3.1-8b] [--type bf16,f16,f32] [--weights Q4_K] [--rows 1,64,2048]
 //                [--cache-type bf16,int8,int4] [--context 61440] [--only product,prefix_attention] [--threads N]
+//                [--head-dim 256]
 //   HEADRACE_ISA=avx2 kernel_bench --device cpu
 // Without flags: on a GPU Llama-3.1-8B in bf16 with 61,440 tokens, on the CPU SmolLM2-135M in every type with 7,680.
 #include "bench/kernel_bench.h"
@@ -37,6 +38,7 @@ struct Args {
   std::vector<int64_t> rows;  // empty: a usual list
   int64_t context = 0;        // 0: by the device
   int64_t part_rows = 0;
+  int64_t head_dim = 0;  // 0: the shape's
   int threads = 0;
 };
 
@@ -74,16 +76,19 @@ void run(Args args) {
   }
   const ModelConfig config = find_shape(args.shape).config;
   const LayerSpec& layer = config.layers.front();
+  const int64_t head_dim = args.head_dim > 0 ? args.head_dim : layer.attention().head_dim;
+  CHECK(layer.attention().q_width() % head_dim == 0 && layer.attention().kv_width() % head_dim == 0, "--head-dim ",
+        head_dim);
   bench.shape = {.layers = config.layer_count(),
                  .hidden = config.hidden,
-                 .heads = layer.attention().heads,
-                 .kv_heads = layer.attention().kv_heads,
-                 .head_dim = layer.attention().head_dim,
+                 .heads = layer.attention().q_width() / head_dim,
+                 .kv_heads = layer.attention().kv_width() / head_dim,
+                 .head_dim = head_dim,
                  .ffn = layer.ffn.width,
                  .vocab = config.vocab};
   bench.context = args.context;
   bench.part_rows = args.part_rows;
-  bench.print_machine(args.shape);
+  bench.print_machine(args.head_dim > 0 ? str(args.shape, ", heads of ", head_dim) : args.shape);
   for (const Case& each : all_cases()) {
     if (!args.only.empty() && std::find(args.only.begin(), args.only.end(), each.name) == args.only.end()) continue;
     for (const std::string& type : args.types) {
@@ -232,6 +237,8 @@ int main(int argc, char** argv) {
   app.add_option("--rows", args.rows)->delimiter(',')->check(CLI::PositiveNumber);
   app.add_option("--context", args.context)->check(CLI::Range(1024, 1 << 20));
   app.add_option("--parts", args.part_rows, "read the prefix in parts of so many rows")->check(CLI::NonNegativeNumber);
+  app.add_option("--head-dim", args.head_dim, "heads of this size, as many elements in all")
+      ->check(CLI::PositiveNumber);
   app.add_option("--only", args.only)->delimiter(',')->check(CLI::IsMember(names));
   app.add_option("--threads", args.threads)->check(CLI::PositiveNumber);
   return parse_and_run(app, argc, argv, [&] { run(args); });
