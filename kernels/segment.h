@@ -32,7 +32,7 @@ struct KvRows {
 constexpr int64_t kMaxPrefixSegments = 128;  // that a call's params have room for
 // That prefix_attention() reads in one call: a thread block folds the states of all.
 constexpr int64_t most_prefix_segments(int64_t head_dim) {
-  return head_dim <= 128 ? kMaxPrefixSegments : kMaxPrefixSegments / 2;
+  return head_dim <= 128 ? kMaxPrefixSegments : head_dim <= 256 ? kMaxPrefixSegments / 2 : kMaxPrefixSegments / 4;
 }
 
 namespace kernels {

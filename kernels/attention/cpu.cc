@@ -20,8 +20,8 @@ struct Cut {
       : group(shape.heads / shape.kv_heads),
         heads_per_block(std::min(group, kMaxHeads)),
         head_blocks(ceil_div(group, heads_per_block)),
-        queries_per_block(static_cast<int64_t>(
-            std::bit_floor(static_cast<uint64_t>(std::min(most_queries, kAttentionMaxRows / heads_per_block))))) {}
+        queries_per_block(static_cast<int64_t>(std::bit_floor(
+            static_cast<uint64_t>(std::min(most_queries, attention_rows(shape.head_dim) / heads_per_block))))) {}
 
   // Sets the heads of the block; `index` counts KV heads x blocks of heads.
   AttentionBlock heads(int64_t index) const {

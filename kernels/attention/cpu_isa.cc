@@ -25,11 +25,17 @@ struct HeadRows {
   }
 };
 
-// Rows [0, end) of a segment, tile by tile.
-void see_segment(const AttentionShape& shape, const KvSegment& segment, int64_t kv_head, int64_t end, Work& w) {
+// first_seen(t, window), and tail_begin(t)
+int64_t seen_from(int64_t t, int64_t window) { return window > 0 && t >= window ? t + 1 - window : 0; }
+int64_t prefix_end(int64_t t) { return t < kTailWindow ? 0 : (t - kTailWindow) / kPrefixTile * kPrefixTile; }
+
+// The rows of positions [first, end) in a segment, tile by tile.
+void see_segment(const AttentionShape& shape, const KvSegment& segment, int64_t kv_head, int64_t first, int64_t limit,
+                 Work& w) {
   const HeadRows k(segment.k, w.k_type, shape, segment, kv_head);
   const HeadRows v(segment.v, w.v_type, shape, segment, kv_head);
-  for (int64_t begin = 0; begin < end; begin += kTile) {
+  const int64_t end = smaller(limit - segment.position, segment.rows);
+  for (int64_t begin = larger(first - segment.position, 0) / kTile * kTile; begin < end; begin += kTile) {
     Rows rows;
     rows.apart = false;
     rows.ahead = begin + 2 * kTile <= end ? kTile : 0;
@@ -73,12 +79,12 @@ void prefill(const PrefillAttentionParams& params, const AttentionBlock& block) 
   w.width = kTile;
   start(shape, params.q, block, w);
   for (int64_t row = 0; row < w.rows; ++row) {
-    w.limit[row] = params.first_position + block.first_query + row / block.heads + 1;
+    const int64_t t = params.first_position + block.first_query + row / block.heads;
+    w.first[row] = seen_from(t, shape.window);
+    w.limit[row] = t + 1;
   }
-  const int64_t end = w.limit[w.rows - 1];
   for (int64_t n = 0; n < params.segment_count; ++n) {
-    const KvSegment& segment = params.segments[n];
-    see_segment(shape, segment, block.kv_head, smaller(end - segment.position, segment.rows), w);
+    see_segment(shape, params.segments[n], block.kv_head, w.first[0], w.limit[w.rows - 1], w);
   }
   for (int64_t row = 0; row < w.rows; ++row) {
     const int64_t query = block.first_query + row / block.heads, head = block.first_head + row % block.heads;
@@ -94,13 +100,15 @@ void prefix(const PrefixAttentionParams& params, int64_t n, const AttentionBlock
   w.weights = Weights::kFloats;
   w.width = kTile;
   start(shape, params.q, block, w);
-  int64_t end = 0;
+  int64_t first = seen_from(params.positions[block.first_query], shape.window), end = 0;
   for (int64_t row = 0; row < w.rows; ++row) {
     const int64_t t = params.positions[block.first_query + row / block.heads];
-    w.limit[row] = t < kTailWindow ? 0 : (t - kTailWindow) / kPrefixTile * kPrefixTile;  // tail_begin(t)
+    w.first[row] = seen_from(t, shape.window);
+    w.limit[row] = prefix_end(t);
+    first = smaller(first, w.first[row]);
     end = larger(end, w.limit[row]);
   }
-  see_segment(shape, segment, block.kv_head, smaller(end - segment.position, segment.rows), w);
+  see_segment(shape, segment, block.kv_head, first, end, w);
   for (int64_t row = 0; row < w.rows; ++row) {
     const int64_t query = block.first_query + row / block.heads, head = block.first_head + row % block.heads;
     const int64_t index = (n * shape.queries + query) * shape.heads + head;
@@ -152,8 +160,12 @@ void tail(const TailAttentionParams& params, const AttentionBlock& block) {
   w.weights = Weights::kFloats;
   w.width = kTailGroup;
   start(shape, params.q, block, w);
-  for (int64_t row = 0; row < w.rows; ++row) w.limit[row] = t + 1;
-  int64_t first = t < kTailWindow ? 0 : (t - kTailWindow) / kPrefixTile * kPrefixTile;  // tail_begin(t)
+  const int64_t seen = seen_from(t, shape.window);
+  for (int64_t row = 0; row < w.rows; ++row) {
+    w.first[row] = seen;
+    w.limit[row] = t + 1;
+  }
+  int64_t first = larger(prefix_end(t), seen / kTailGroup * kTailGroup);
   if (params.first != nullptr) first = larger(first, *params.first);
   for (int64_t begin = first; begin <= t; begin += kTailGroup) {
     Rows rows;

@@ -1,5 +1,5 @@
 // The vectorised parts of attention, one table per instruction set (isa.h). Serial; any thread. Each uses at most about
-// 600 KiB of the caller's stack. The params are those of kernels/attention/op.h, already checked.
+// 800 KiB of the caller's stack. The params are those of kernels/attention/op.h, already checked.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,12 @@
 
 namespace headrace::kernels {
 
-constexpr int64_t kAttentionMaxHeadDim = 256;
-constexpr int64_t kAttentionMaxRows = 256;  // of a block: its queries x its heads
+constexpr int64_t kAttentionMaxRows = 256;                          // of a block: its queries x its heads
+constexpr int64_t kAttentionMaxElements = kAttentionMaxRows * 256;  // of a block's rows
+// Rows of a block whose heads have this size.
+constexpr int64_t attention_rows(int64_t head_dim) {
+  return head_dim <= 256 ? kAttentionMaxRows : kAttentionMaxElements / kMaxAttentionHeadDim;
+}
 
 // The rows of q of one call: some queries, and some of the query heads that share a KV head.
 struct AttentionBlock {

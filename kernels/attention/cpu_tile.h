@@ -24,7 +24,7 @@ namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
 namespace {
 
-constexpr int64_t kMaxDim = kAttentionMaxHeadDim, kMaxRows = kAttentionMaxRows;
+constexpr int64_t kMaxDim = kMaxAttentionHeadDim, kMaxRows = kAttentionMaxRows;
 constexpr int64_t kTile = kPrefixTile;
 constexpr int64_t kBlockRows = 24;  // rows whose scores are held at once
 
@@ -37,8 +37,9 @@ struct Rows {
   const f16* k_parameters = nullptr;  // of the first row, if K is low-bit; the others' follow
   const f16* v_parameters = nullptr;
   int64_t count;
-  bool apart;     // v's rows are not contiguous
-  int64_t ahead;  // rows from here to the next ones, to prefetch; 0: none
+  int64_t unseen = 0;  // rows before these have weight 0, and their values may be anything
+  bool apart;          // v's rows are not contiguous
+  int64_t ahead;       // rows from here to the next ones, to prefetch; 0: none
 };
 
 // ---- A block of rows of q -------------------------------------------------------------------------------------------
@@ -55,9 +56,9 @@ struct Work {
   float scale;
 
   float m[kMaxRows], l[kMaxRows];
-  int64_t limit[kMaxRows];  // positions that the row sees: [0, limit)
-  alignas(64) float q[kMaxRows * kMaxDim];
-  alignas(64) float o[kMaxRows * kMaxDim];
+  int64_t first[kMaxRows], limit[kMaxRows];  // positions that the row sees: [first, limit)
+  alignas(64) float q[kAttentionMaxElements];
+  alignas(64) float o[kAttentionMaxElements];
   alignas(64) float k[kTile * kMaxDim];  // the tile's keys, transposed
   alignas(64) float v[kTile * kMaxDim];  // the tile's values if they must be rewritten
   alignas(64) float s[kBlockRows * kTile];
@@ -100,6 +101,7 @@ void start(const AttentionShape& shape, const void* q, const AttentionBlock& blo
   for (int64_t row = 0; row < w.rows; ++row) {
     w.m[row] = kNone;
     w.l[row] = 0.0f;
+    w.first[row] = 0;
   }
   memset(w.o, 0, size_t(w.rows * w.stride) * sizeof(float));
 }
@@ -113,6 +115,8 @@ bool pairs(const AttentionShape& shape) {
   return false;
 #endif
 }
+
+HEADRACE_SIMD bool is_low_bit(DType type) { return type == DType::kInt8 || type == DType::kInt4; }
 
 // The tile's values as the micro-kernel reads them: address and row stride (elements).
 struct Values {
@@ -163,13 +167,25 @@ void prepare_keys(const Rows& rows, Work& w) {
   }
 }
 
+// Values of rows that have weight 0 for all become 0: a weight does not cancel one that is not finite.
+void drop_unseen(Rows& rows, const Work& w) {
+  alignas(64) static const char kZeros[kMaxDim * sizeof(float)] = {};
+  if (is_low_bit(w.v_type) || rows.unseen == 0) return;
+  rows.apart = true;
+  for (int64_t i = 0; i < rows.unseen; ++i) rows.v[i] = kZeros;
+}
+
 // `many`: enough rows read them that widening them once pays.
 Values prepare_values(const Rows& rows, bool many, Work& w) {
-  if (w.v_type == DType::kInt8) read_scales(rows.v_parameters, rows.count, 1.0f, w.v_scale);
+  if (w.v_type == DType::kInt8) {
+    read_scales(rows.v_parameters, rows.count, 1.0f, w.v_scale);
+    for (int64_t i = 0; i < rows.unseen; ++i) w.v_scale[i] = 0.0f;
+  }
   if (w.weights == Weights::kRounded) {
     pair_rows(rows.v, rows.count, w.dim, w.v);
   } else if (w.v_type == DType::kInt4) {
     widen_tile(rows.v, rows.v_parameters, rows.count, rows.ahead, w, w.v);
+    memset(w.v, 0, size_t(rows.unseen * w.stride) * sizeof(float));
   } else if (!rows.apart && w.stride == w.dim && (!many || w.v_type == DType::kF32)) {
     return {rows.v[0], w.dim, w.v_type};
   } else if (w.v_type == DType::kInt8) {
@@ -182,11 +198,11 @@ Values prepare_values(const Rows& rows, bool many, Work& w) {
 
 // ---- One tile for some rows -----------------------------------------------------------------------------------------
 
-// Up to kBlockRows rows, and the number of the tile's keys that each sees (at least one).
+// Up to kBlockRows rows, and which of the tile's keys each sees: [first, limit), at least one.
 struct Some {
   int64_t count = 0;
   int64_t row[kBlockRows];
-  int64_t seen[kBlockRows];
+  int64_t first[kBlockRows], limit[kBlockRows];
 };
 
 void score_rows(const Some& some, Work& w) {
@@ -227,7 +243,7 @@ void weigh_rows(const Some& some, float* keep, Work& w) {
     vf top = splat(kNone);
     for (int64_t j = 0; j < w.width; j += kLanes) {
       vf score = load(s + j) * load(w.k_scale + j);
-      score = select(lane < int32_t(some.seen[i] - j), score, splat(kNone));
+      score = select((lane < int32_t(some.limit[i] - j)) & (lane >= int32_t(some.first[i] - j)), score, splat(kNone));
       store(s + j, score);
       top = max(top, score);
     }
@@ -286,9 +302,10 @@ void show_tile(const Rows& rows, int64_t position, int64_t first, int64_t end, W
   const Values values = prepare_values(rows, w.rows > 2 * kMaxTileRows, w);
   Some some;
   for (int64_t row = first; row <= end; ++row) {
-    if (row < end && w.limit[row] > position) {
+    if (row < end && w.limit[row] > position && w.first[row] < position + rows.count) {
       some.row[some.count] = row;
-      some.seen[some.count++] = smaller(w.limit[row] - position, rows.count);
+      some.first[some.count] = larger(w.first[row] - position, 0);
+      some.limit[some.count++] = smaller(w.limit[row] - position, rows.count);
     }
     if (some.count == kBlockRows || (row == end && some.count > 0)) {
       alignas(64) float keep[kBlockRows + kLanes];
@@ -300,21 +317,34 @@ void show_tile(const Rows& rows, int64_t position, int64_t first, int64_t end, W
   }
 }
 
+// Whether all values of the tile's rows [begin, end) are finite.
+bool finite_values(const Rows& rows, int64_t begin, int64_t end, const Work& w) {
+  if (!is_low_bit(w.v_type)) return all_finite(rows.v + begin, end - begin, w.dim, w.v_type);
+  const int64_t each = parameter_count(w.v_type, w.dim);
+  const char* parameters = reinterpret_cast<const char*>(rows.v_parameters + begin * each);
+  return begin == end || all_finite(&parameters, 1, (end - begin) * each, DType::kF16);
+}
+
 // Processes the tile at `position` for every row that sees any of it. An unseen value gets weight 0, which cancels
-// finite values only: a tile with others is processed for each row separately, up to the row's limit. (A prefix ends at
-// a tile's end, so nothing is screened there, and low-bit rows are in no other place.)
+// finite values only: a tile with others is processed for each row separately, without the values that it does not see.
+// (A prefix ends at a tile's end, so nothing behind a limit is screened there, and low-bit rows are in no other place.)
 void see_tile(const Rows& rows, int64_t position, Work& w) {
-  int64_t common = rows.count;  // rows of the tile that all of them see
+  int64_t first = 0, common = rows.count;  // rows of the tile that all of them see
   for (int64_t row = 0; row < w.rows; ++row) {
-    if (w.limit[row] > position) common = smaller(common, w.limit[row] - position);
+    if (w.limit[row] <= position || w.first[row] >= position + rows.count) continue;
+    common = smaller(common, w.limit[row] - position);
+    first = larger(first, w.first[row] - position);
   }
-  if (all_finite(rows.v + common, rows.count - common, w.dim, w.v_type)) {
+  if (finite_values(rows, 0, first, w) && finite_values(rows, common, rows.count, w)) {
     return show_tile(rows, position, 0, w.rows, w);
   }
   for (int64_t row = 0; row < w.rows; ++row) {
     Rows seen = rows;
     seen.count = smaller(w.limit[row] - position, rows.count);
-    if (seen.count > 0) show_tile(seen, position, row, row + 1, w);
+    seen.unseen = larger(w.first[row] - position, 0);
+    if (seen.count <= seen.unseen) continue;
+    drop_unseen(seen, w);
+    show_tile(seen, position, row, row + 1, w);
   }
 }
 

@@ -8,8 +8,8 @@
 // + 1, 2 t + 8, 2 t + 9 are columns 4 t, 4 t + 2, 4 t + 1, 4 t + 3. So both kernels add a score's products alike, and a
 // row of q has the same bits.
 //
-// The parameters show which rows are not finite. Such a row of V becomes zeros, and rows of q that see it get a NaN as
-// sum of weights (finish()).
+// The parameters show which rows are not finite. Such a row of V becomes zeros, and rows of q that see it are marked
+// and get a NaN as sum of weights (finish()).
 #pragma once
 
 #include "kernels/attention/tile.cuh"
@@ -93,10 +93,14 @@ __device__ void store_fours(int dim, bool aligned, const RowOf& row_of, const Pl
   }
 }
 
-// kStored: kInt8 or kInt4, of K and V. int8 weights are added in FewRowsTile's parts.
+// kStored: kInt8 or kInt4, of K and V. int8 weights are added in FewRowsTile's parts. o of a large head and the
+// widening leave no registers to q.
 template <typename T, int kDim, int kMTiles, DType kStored>
-struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ? 4 : 1> {
-  using Base = AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ? 4 : 1>;
+using WideTile = AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ? 4 : 1, T, 4, kMTiles == 1 && kDim <= 128>;
+
+template <typename T, int kDim, int kMTiles, DType kStored>
+struct LowBitTile : WideTile<T, kDim, kMTiles, kStored> {
+  using Base = WideTile<T, kDim, kMTiles, kStored>;
   using Base::kKeys;
   using Base::kSteps;
   using Base::kThreads;
@@ -116,38 +120,44 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
   static constexpr int kRawBytes = kRawStages * 2 * kEach * kThreads * 16;
   // int8: the scales of the keys, then of the values. int4: beside each raw chunk its group's scale and minimum.
   static constexpr int kScalesAt = kRawAt + kRawBytes;
-  static constexpr int kSharedBytes = kScalesAt + (kInt8 ? 2 * kKeys * 4 : kRawBytes / 4);
+  static constexpr int kBeginAt = kScalesAt + (kInt8 ? 2 * kKeys * 4 : kRawBytes / 4);  // the first row's position
+  static constexpr int kSharedBytes = kBeginAt + 4;
   static_assert(kSharedBytes <= 99 * 1024);
-  static_assert(kSteps % kEach == 0 && kKeys / 16 % kEach == 0);
+  static_assert(2 * kKeys <= kThreads);
 
   const AttentionShape* shape;  // in constant memory, as the segment is
   const KvSegment* segment;
-  int count, dim;  // the rows to walk; head_dim
+  int count;  // the rows to walk
   // Bytes from a plane's first to this thread's first raw chunk, and to the parameters of the KV head's first row.
   uint32_t values_at, parameters_at;
   __half scale;  // of this thread's next key or value, if int8
 
+  __device__ int dim() const { return static_cast<int>(shape->head_dim); }
+
   template <typename RowOf>
-  __device__ void start(const void* shared_memory, const AttentionShape& of, int common, const RowOf& row_of) {
-    Base::start_rows(shared_memory, of.scale, common, row_of);
+  __device__ void start(const void* shared_memory, const AttentionShape& of, const TileBounds& bounds,
+                        const RowOf& row_of) {
+    Base::start_rows(shared_memory, of.scale, bounds, row_of);
     shape = &of;
-    dim = static_cast<int>(of.head_dim);
     if (kInt8) this->scale_log2 = 1.0f;  // put_scale() applies it to the keys' scales
   }
 
-  // Processes one KV head's rows below position `limit`. active: whether this warp has rows. aligned: whether every row
-  // of q is. REQUIRES: a plane has less than 4 GiB.
+  // Processes one KV head's rows within the bounds. active: whether this warp has rows. aligned: whether every row of q
+  // is. REQUIRES: a plane has less than 4 GiB.
   template <typename RowOf>
-  __device__ void walk(const KvSegment& from, int kv_head, int limit, bool active, bool aligned, const RowOf& row_of) {
+  __device__ void walk(const KvSegment& from, int kv_head, const TileBounds& bounds, bool active, bool aligned,
+                       const RowOf& row_of) {
     segment = &from;
-    count = min(from.rows, limit - from.position);
-    const uint32_t first = kv_head * from.stride_rows + from.first_row;
+    const int skip = max(bounds.first - from.position, 0) / kKeys * kKeys;
+    count = min(from.rows, bounds.limit - from.position) - skip;
+    if (threadIdx.x == 0) store_word(this->shared + kBeginAt, from.position + skip);
+    const uint32_t first = kv_head * from.stride_rows + from.first_row + skip;
     const uint32_t all = static_cast<int>(shape->kv_heads) * from.stride_rows;
     values_at = (first + row_of_slot()) * row_bytes() + chunk_of_slot() * 16;
     parameters_at = all * row_bytes() + first * (kInt8 ? 2 : groups() * 4);
     if (!active) this->most = 0;
     const int tiles = (count + kKeys - 1) / kKeys;
-    __syncthreads();  // start() has set the poison
+    __syncthreads();  // start() has set the bounds
     if (tiles <= 0) {
       commit_copies();
       wait_copies<0>();
@@ -160,33 +170,31 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
     }
     fetch_scale(0);
     if constexpr (Base::kQueriesInRegisters) {
-      load_fragments(row_of(Base::fragment_row(0, 0)).q, row_of(Base::fragment_row(0, 1)).q, dim, aligned, this->q);
+      load_fragments(row_of(Base::fragment_row(0, 0)).q, row_of(Base::fragment_row(0, 1)).q, dim(), aligned, this->q);
     } else {
       store_fours<kDim, Base::kRows, kThreads>(
-          dim, aligned, row_of, [&](int row, int chunk) { return this->shared + Base::place(row, chunk); });
+          dim(), aligned, row_of, [&](int row, int chunk) { return this->shared + Base::place(row, chunk); });
     }
     wait_copies<2 * kRawStages - 1>();
     widen_all(0, 0);
     put_scale(0);
     for (int tile = 0; tile < tiles; ++tile) {
-      const int at = from.position + tile * kKeys;
-      const bool sees = at < this->most;
+      const bool sees = begin() + tile * kKeys < this->most;
       float s[kMTiles][kKeys / 8][4];
       wait_copies<2 * kRawStages - 1>();  // this thread's part of the values is loaded
       __syncthreads();  // q and the keys are there, and all threads have finished with the last values
       if (!sees || !kBeside) widen_all(1, tile);
       if (sees) {
-        this->score(this->keys(0), s, [&](int step) { widen_beside(1, tile, step, kSteps); });
+        this->score(this->keys(0), s, [&](int step) { widen_beside<kSteps>(1, tile, step); });
         if constexpr (kInt8) apply(kScalesAt, s);
-        if (at + kKeys > min(load_word(this->common()), from.position + count))
-          this->mask(at, from.position + count, s);
+        mask_tile(tile, s);
         this->weigh(s);
         if constexpr (kInt8) apply(kScalesAt + kKeys * 4, s);
       }
       wait_copies<2 * kRawStages - 1>();  // of the next keys
       __syncthreads();                    // the values are there, and all threads have finished with keys and scales
       if (sees) {
-        this->add(this->values(0), s, [&](int step) { widen_beside(0, tile + 1, step, kKeys / 16); });
+        this->add(this->values(0), s, [&](int step) { widen_beside<kKeys / 16>(0, tile + 1, step); });
       }
       if (!sees || !kBeside) widen_all(0, tile + 1);
       put_scale(tile + 1);
@@ -204,21 +212,16 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
         element = __fmul_rn(element, kSumFactor);
       }
     }
-    const int poisoned = load_word(this->poison());
-    for (int i = 0; i < 2 * kMTiles; ++i) {
-      if (load_word(this->limit_of(Base::fragment_row(i / 2, i % 2))) > poisoned) {
-        this->l[i / 2][i % 2] = __int_as_float(0x7fffffff);
-      }
-    }
+    this->spoil_marked();
   }
 
   // Stores the states of rows [0, count) of the block; state_of(row) is a row's index in `to`.
   template <typename StateOf>
   __device__ void store(int count, const AttentionState& to, const StateOf& state_of) const {
-    const int t = threadIdx.x % 4;
+    const int t = thread_now() % 4;
 #pragma unroll
     for (int i = 0; i < 2 * kMTiles; ++i) {
-      const int part = i / 2, half = i % 2, row = Base::fragment_row(part, half);
+      const int part = i / 2, half = i % 2, row = Base::fragment_row(part, half, thread_now());
       if (row >= count) continue;
       const int64_t state = state_of(row);
       if (t == 0) {
@@ -228,12 +231,12 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         const int d = step * 16 + t * 4;
-        if (d >= dim) break;
+        if (d >= dim()) break;
         const float* const even = this->o[part][2 * step] + 2 * half;
         const float* const odd = this->o[part][2 * step + 1] + 2 * half;
         // + 0: a zero's sign must not depend on rows with weight 0.
-        *reinterpret_cast<float4*>(to.o + state * dim + d) = {__fadd_rn(even[0], 0.0f), __fadd_rn(odd[0], 0.0f),
-                                                              __fadd_rn(even[1], 0.0f), __fadd_rn(odd[1], 0.0f)};
+        *reinterpret_cast<float4*>(to.o + state * dim() + d) = {__fadd_rn(even[0], 0.0f), __fadd_rn(odd[0], 0.0f),
+                                                                __fadd_rn(even[1], 0.0f), __fadd_rn(odd[1], 0.0f)};
       }
     }
   }
@@ -259,8 +262,8 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
   __device__ uint32_t group_of(int side, int stage, int i) const {
     return this->shared + kScalesAt + slot(side, stage, i) * 4;
   }
-  __device__ int row_bytes() const { return kInt8 ? dim : dim / 2; }
-  __device__ int groups() const { return dim / static_cast<int>(kInt4Group); }
+  __device__ int row_bytes() const { return kInt8 ? dim() : dim() / 2; }
+  __device__ int groups() const { return dim() / static_cast<int>(kInt4Group); }
   __device__ const unsigned char* plane(int side) const {
     return static_cast<const unsigned char*>(side == 0 ? segment->k : segment->v);
   }
@@ -268,7 +271,7 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
   // side: 0 for K, 1 for V.
   __device__ __forceinline__ void fetch(int side, int tile, int i) {
     const int row = tile * kKeys + i * (kThreads / kRowChunks);  // before this thread's
-    const bool some = row + row_of_slot() < count && chunk_of_slot() * kWide * 8 < dim;
+    const bool some = row + row_of_slot() < count && chunk_of_slot() * kWide * 8 < dim();
     const unsigned char* const from = plane(side);
     copy_async(raw(side, tile % kRawStages, i), some ? from + (values_at + row * row_bytes()) : from, some ? 16 : 0);
     if constexpr (!kInt8) {
@@ -282,16 +285,24 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
     for (int i = 0; i < kEach; ++i) fetch(side, tile, i);
     commit_copies();
   }
+  // The same as parameters_at, computed again: where this is used, there are no registers to keep it in.
+  __device__ uint32_t scales() const {
+    const uint32_t all = static_cast<int>(shape->kv_heads) * segment->stride_rows;
+    const uint32_t first = blockIdx.y * segment->stride_rows + segment->first_row + begin() - segment->position;
+    return all * dim() + first * 2;
+  }
   __device__ void fetch_scale(int tile) {
     if constexpr (kInt8) {
       const int row = tile * kKeys + threadIdx.x % kKeys;
       scale = __float2half_rn(0.0f);
-      if (row < count) {
-        scale = *reinterpret_cast<const __half*>(plane(threadIdx.x / kKeys) + (parameters_at + row * 2));
+      if (row < count && has_scale()) {
+        scale = *reinterpret_cast<const __half*>(plane(threadIdx.x / kKeys) + (scales() + row * 2));
       }
     }
   }
 
+  // Threads for the keys and for the values of a tile.
+  __device__ static bool has_scale() { return 2 * kKeys == kThreads || threadIdx.x < 2 * kKeys; }
   // Stores this thread's scale, and fetches the next.
   __device__ void put_scale(int tile) {
     if constexpr (kInt8) {
@@ -302,12 +313,19 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
         value = __fmul_rn(value, kValueFactor);
       } else {
         value = 0.0f;
-        lower_word(this->poison(), segment->position + tile * kKeys + static_cast<int>(threadIdx.x) % kKeys);
+        mark(tile * kKeys + thread_now() % kKeys);
       }
-      store_word(this->shared + kScalesAt + threadIdx.x * 4, __float_as_int(value));
+      if (has_scale()) store_word(this->shared + kScalesAt + threadIdx.x * 4, __float_as_int(value));
       fetch_scale(tile + 1);
     }
   }
+  __device__ void mask_tile(int tile, float (&s)[kMTiles][kKeys / 8][4]) {
+    const int from = begin(), at = from + tile * kKeys;
+    if (this->is_partial(at, from + count)) this->mask(at, from + count, s);
+  }
+  __device__ int begin() const { return load_word(this->shared + kBeginAt); }
+  // Marks the rows of q that see the walk's row `row`.
+  __device__ void mark(int row) const { mark_rows(this->first_of(0), this->limit_of(0), Base::kRows, begin() + row); }
   // s *= the factors of its columns.
   __device__ void apply(int factors_at, float (&s)[kMTiles][kKeys / 8][4]) {
 #pragma unroll
@@ -338,7 +356,7 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
       float2 group = __half22float2(reinterpret_cast<const __half2&>(packed));
       if (side == 1 && !(isfinite(group.x) && isfinite(group.y))) {
         group = {0.0f, 0.0f};
-        lower_word(this->poison(), segment->position + tile * kKeys + row_of_slot() + i * kRowsApart);
+        mark(tile * kKeys + row_of_slot() + i * kRowsApart);
       }
       const float shifted = __fmaf_rn(group.x, -128.0f, group.y);
       const uint4 upper = {words.x >> 4, words.y >> 4, words.z >> 4, words.w >> 4};
@@ -364,19 +382,23 @@ struct LowBitTile : AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ?
     for (int i = 0; i < kEach; ++i) widen(side, tile, i);
     commit_copies();
   }
-  // The part of widen_all() in one of `steps` steps.
-  __device__ __forceinline__ void widen_beside(int side, int tile, int step, int steps) {
-    if (!kBeside) return;
-    const int every = steps / kEach;
-    if (step % every == 0) widen(side, tile, step / every);
-    if (step == steps - 1) commit_copies();
+  // The part of widen_all() in one of kOf steps.
+  template <int kOf>
+  __device__ __forceinline__ void widen_beside(int side, int tile, int step) {
+    constexpr int kEvery = kOf > kEach ? kOf / kEach : 1, kAtOnce = kOf > kEach ? 1 : kEach / kOf;
+    static_assert(kOf * kAtOnce == kEach * kEvery);
+    if constexpr (kBeside) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce && step % kEvery == 0; ++i) widen(side, tile, step / kEvery * kAtOnce + i);
+      if (step == kOf - 1) commit_copies();
+    }
   }
 };
 
 // Other shapes use kernels/attention/rows.cuh. The shape decides, never the number of queries.
 inline bool has_low_bit_tiles(const AttentionShape& shape) {
   return shape.type != DType::kF32 && low_bit(shape.k_type) && shape.v_type == shape.k_type &&
-         shape.head_dim % 16 == 0 && shape.head_dim <= 128 && shape.scale > 0;
+         shape.head_dim % 16 == 0 && shape.head_dim <= 256 && shape.scale > 0;
 }
 
 }  // namespace headrace::kernels::cuda

@@ -20,7 +20,7 @@ void check_shape(const AttentionShape& s, const void* q) {
   CHECK(s.heads % s.kv_heads == 0, "heads=", s.heads, " kv_heads=", s.kv_heads);
   CHECK(s.head_dim > 0 && s.head_dim % 2 == 0 && s.head_dim <= kMaxAttentionHeadDim, "head_dim=", s.head_dim);
   CHECK(s.q_stride >= s.heads * s.head_dim, "q_stride=", s.q_stride, " heads=", s.heads, " head_dim=", s.head_dim);
-  CHECK(std::isfinite(s.scale), "scale=", s.scale);
+  CHECK(std::isfinite(s.scale) && s.window >= 0, "scale=", s.scale, " window=", s.window);
   CHECK(s.queries == 0 || q != nullptr);
 }
 

@@ -3,6 +3,9 @@
 // l = sum of exp(s - m); states merge exactly, and an empty state (m = -inf, l = 0, o = 0) merges as a no-op. Query
 // heads are grouped: query head h reads KV head h / (heads / kv_heads). Scores are q.k * scale, fp32. A query's bits
 // depend on its position and the rows it sees, never on the other queries of the call.
+//
+// With a window, a query at position t sees rows from first_seen(t, window) on. Rows before it may hold anything, also
+// in the tile that it begins in, and need not be there: segments may begin at any multiple of kPrefixTile up to it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +16,7 @@
 
 namespace headrace {
 
-constexpr int64_t kMaxAttentionHeadDim = 256;  // must be even
+constexpr int64_t kMaxAttentionHeadDim = 512;  // must be even
 
 // Whether CUDA multiplies queries of `type` by exact rows of these types on tensor cores: K and V are of one type,
 // which is the queries', or f16 if those are bf16. Other rows are read many times more slowly.
@@ -27,13 +30,17 @@ struct AttentionShape {
   int64_t q_stride;  // elements between queries' rows of q
   DType type;        // of q and out
   DType k_type, v_type;
-  float scale;  // 1 / sqrt(head_dim)
+  float scale;         // 1 / sqrt(head_dim)
+  int64_t window = 0;  // rows that a query sees, its own included; 0: all
 };
 
+// The first position that a query at position t sees.
+constexpr int64_t first_seen(int64_t t, int64_t window) { return window > 0 && t >= window ? t + 1 - window : 0; }
+
 // ---- Prefill: causal, blocked --------------------------------------------------------------------------------------
-// Query i at position first_position + i sees rows [0, first_position + i]. Keys are walked in tiles at absolute
-// multiples of their size, which divides kPrefixTile. REQUIRES: the segments cover those rows, in
-// order; none is empty, and all but the last have a multiple of kPrefixTile.
+// Query i at position t = first_position + i sees rows [first_seen(t), t]. Keys are walked in tiles at absolute
+// multiples of their size, which divides kPrefixTile. REQUIRES: the segments cover those rows, in order; none is empty,
+// and all but the last have a multiple of kPrefixTile.
 struct PrefillAttentionParams {
   AttentionShape shape;
   const void* q;              // [queries, heads, head_dim], strided
@@ -49,7 +56,7 @@ void prefill_attention(const PrefillAttentionParams& params, Stream& stream);
 // segments of the call add to the state.
 //
 // Folds the states of up to most_prefix_segments() segments into `state`, left to right, one state per segment. A query
-// at position t sees rows below tail_begin(t); rows beyond are an exact no-op, even a whole segment.
+// at position t sees rows [first_seen(t), tail_begin(t)); all others are an exact no-op, even a whole segment.
 
 struct AttentionState {
   float* o;   // [queries, heads, head_dim], not normalised
@@ -75,7 +82,8 @@ void prefix_attention(const PrefixAttentionParams& params, Stream& stream);
 // ---- Decode: the tail -----------------------------------------------------------------------------------------------
 // Rows [tail_begin(t), t] in groups of kTailGroup at absolute multiples: rows below `committed` from the tail ring, the
 // others from the pass's own rows along the query's path. Comes first: the prefix is folded into its state. With
-// `first`, rows before *first are not seen: partial steps may have a window that is shorter than the tail.
+// `first`, rows before *first are not seen: partial steps may have a window that is shorter than the tail. Nor are rows
+// before first_seen(t).
 struct TailAttentionParams {
   AttentionShape shape;
   const void* q;             // [queries, heads, head_dim], strided

@@ -10,13 +10,13 @@ namespace {
 
 // A block: queries at absolute multiples of its rows, of one head; the longest rows first.
 template <typename Q, typename T, int kDim, bool kWhole>
-__global__ void __launch_bounds__(PrefillTile<Q, T, kDim, kWhole>::kThreads, 2)
+__global__ void __launch_bounds__(PrefillTile<Q, T, kDim, kWhole>::kThreads, kDim <= 128 ? 2 : 1)
     prefill_tiles(const __grid_constant__ PrefillAttentionParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   PrefillTile<Q, T, kDim, kWhole> tile(params, shared);
   tile.walk();
   const AttentionShape& shape = params.shape;
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 2 * PrefillTile<Q, T, kDim, kWhole>::kMTiles; ++i) {
     const int part = i / 2, half = i % 2, position = tile.position_of(part, half);
     const float sum = tile.sum(part, half);
     if (position < tile.first || position >= tile.end) continue;
@@ -38,11 +38,10 @@ __global__ void __launch_bounds__(kRowsThreads, 4) prefill_rows(const __grid_con
   __shared__ AttentionRows::Shared shared;
   const AttentionShape& shape = params.shape;
   const int query = static_cast<int>(gridDim.x - 1 - blockIdx.x);
-  const int limit = static_cast<int>(params.first_position) + query + 1;
+  const int position = static_cast<int>(params.first_position) + query, first = first_seen_of(shape, position);
   AttentionRows rows(shared, shape, params.q, query, blockIdx.y);
   for (int64_t n = 0; n < params.segment_count; ++n) {
-    const KvSegment& segment = params.segments[n];
-    see_segment(segment, min(limit - segment.position, segment.rows), &rows);
+    see_segment(params.segments[n], first, position + 1, &rows);
   }
   rows.finish();
   const int dim = static_cast<int>(shape.head_dim);
@@ -68,7 +67,8 @@ void launch_tiles(const PrefillAttentionParams& params, CudaStream& stream) {
   if (dim < 64) return launch_tiles<Q, T, 64, false>(params, stream);
   if (dim == 64) return launch_tiles<Q, T, 64, true>(params, stream);
   if (dim < 128) return launch_tiles<Q, T, 128, false>(params, stream);
-  launch_tiles<Q, T, 128, true>(params, stream);
+  if (dim == 128) return launch_tiles<Q, T, 128, true>(params, stream);
+  launch_tiles<Q, T, 256, false>(params, stream);  // with constant offsets registers are spilled
 }
 
 }  // namespace

@@ -12,31 +12,33 @@ namespace headrace::kernels::cuda {
 
 template <typename Q, typename T, int kDim, bool kWhole>
 struct PrefillQueries {
-  static constexpr int kWarps = 4, kThreads = 32 * kWarps, kWarpRows = 32, kRows = kWarps * kWarpRows;
+  // Tiles of 16 rows per warp. o of two tiles of a large head would not fit the registers.
+  static constexpr int kMTiles = kDim <= 128 ? 2 : 1, kWarps = 8 / kMTiles, kThreads = 32 * kWarps;
+  static constexpr int kWarpRows = 16 * kMTiles, kRows = kWarps * kWarpRows;
   static constexpr int kSteps = kDim / 16;
-  // Steps of q that stay in registers. On an H200 no other choice, nor one of kCopyStep, was more than 1% faster, and
-  // most were slower, up to 12%.
-  static constexpr int kHeldSteps = 3;
+  // Steps of q that stay in registers. Of heads of 128, no other choice, nor one of kCopyStep, was more than 1% faster
+  // on an H200, and most were slower, up to 12%. Those of large heads leave shared memory to K and V.
+  static constexpr int kHeldSteps = kDim <= 128 ? 3 : kSteps;
   static constexpr int kScalesAt = kRows * (kSteps - kHeldSteps) * 32;
   static constexpr int kBytes = kScalesAt + (kCasts<Q, T> ? kRows * 4 : 0);  // of shared memory
 
   const AttentionShape& shape;
   const uint32_t memory;
   const float scale_log2;  // of unconverted rows of q
-  uint32_t q[kHeldSteps][2][4];
+  uint32_t q[kHeldSteps][kMTiles][4];
   uint32_t q_lane;  // this lane's address
 
   __device__ PrefillQueries(const AttentionShape& of, uint32_t shared_memory)
       : shape(of),
         memory(shared_memory),
         scale_log2(of.scale * kLog2E),
-        q_lane(memory + threadIdx.x / 32 * (kSteps - kHeldSteps) * 1024 + threadIdx.x % 32 * 16) {}
+        q_lane(memory + threadIdx.x / 32 * (kSteps - kHeldSteps) * (kMTiles * 512) + threadIdx.x % 32 * 16) {}
 
   // row_of(tile, half) returns a row's q.
   template <typename RowOf>
   __device__ void load(const RowOf& row_of) {
 #pragma unroll
-    for (int tile = 0; tile < 2; ++tile) {
+    for (int tile = 0; tile < kMTiles; ++tile) {
       const unsigned short* const rows[2] = {row_of(tile, 0), row_of(tile, 1)};
       const float up[2] = {find_scale(rows[0], tile, 0), find_scale(rows[1], tile, 1)};
 #pragma unroll
@@ -53,9 +55,9 @@ struct PrefillQueries {
     }
     __syncwarp();
   }
-  __device__ void query_of(int step, uint32_t (&to)[2][4]) const {
+  __device__ void query_of(int step, uint32_t (&to)[kMTiles][4]) const {
 #pragma unroll
-    for (int tile = 0; tile < 2; ++tile) {
+    for (int tile = 0; tile < kMTiles; ++tile) {
       if (step >= kHeldSteps) {
         const uint4 words = load_words(query_at(step, tile));
         to[tile][0] = words.x, to[tile][1] = words.y, to[tile][2] = words.z, to[tile][3] = words.w;
@@ -69,13 +71,6 @@ struct PrefillQueries {
   __device__ float scale_of(int tile, int half) const {
     if constexpr (!kCasts<Q, T>) return scale_log2;
     return __int_as_float(load_word(scale_at(tile, half)));
-  }
-
-  // Read again where it is needed, not kept in a register.
-  __device__ static int thread_now() {
-    int thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread;
   }
 
  private:
@@ -101,7 +96,7 @@ struct PrefillQueries {
   }
   // Only this lane reads what it stores there.
   __device__ uint32_t query_at(int step, int tile) const {
-    return q_lane + static_cast<uint32_t>(((step - kHeldSteps) * 2 + tile) * 512);
+    return q_lane + static_cast<uint32_t>(((step - kHeldSteps) * kMTiles + tile) * 512);
   }
 };
 

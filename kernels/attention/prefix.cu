@@ -11,34 +11,44 @@ namespace {
 
 // On an H200, at 61,440 rows and one query, three small blocks per multiprocessor, which the registers allow, take
 // 73.9 us instead of 71.3; folding in a KV head's last block instead of a second launch gains nothing.
-template <typename Q, typename T, int kDim, int kMTiles>
-__global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
+// A large block has twice as many rows of q: two tiles of 16 a warp, or, where o of two has no room, twice the warps.
+template <typename Q, typename T, int kDim, bool kLarge>
+using PrefixTile = AttentionTile<T, kDim, kLarge && kDim <= 128 ? 2 : 1, 2, 1, Q, (kLarge && kDim > 128 ? 8 : 4)>;
+
+template <typename Q, typename T, int kDim, bool kLarge>
+__global__ void __launch_bounds__(PrefixTile<Q, T, kDim, kLarge>::kThreads, kLarge ? 1 : 2)
     prefix_tiles(const __grid_constant__ PrefixAttentionParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
-  using Tile = AttentionTile<T, kDim, kMTiles, 2, 1, Q>;
-  const PrefixBlock<T, Tile::kRows> block(params);
+  using Tile = PrefixTile<Q, T, kDim, kLarge>;
+  using Block = PrefixBlock<T, Tile::kRows>;
+  constexpr int kMTiles = Tile::kWarpRows / 16;
   const AttentionShape& shape = params.shape;
-  const int dim = static_cast<int>(shape.head_dim), count = block.rows - block.begin;
-  const auto row_of = [&](int row) { return block.row_of(row); };
-  const int2 limits = block.limits();
+  const int dim = static_cast<int>(shape.head_dim);
   Tile tile;
-  tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), limits.x, row_of);
-  tile.walk(TileCursor<T, Span::kSegment>(&params.segments[block.n], 1, block.kv_head, dim, limits.y),
-            Tile::warp_row() < count, row_of);
+  {
+    const Block block(params);
+    const auto row_of = [&](int row) { return block.row_of(row); };
+    const TileBounds bounds = block.bounds();
+    tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), bounds, row_of);
+    tile.walk({params.segments[block.n], block.kv_head, dim, bounds.first, bounds.limit},
+              block.begin + Tile::warp_row() < block.rows, row_of);
+  }
   tile.finish();
 
+  const Block block(params);  // the products leave no registers to keep it in
+  const int count = block.rows - block.begin;
   for (int i = 0; i < 2 * kMTiles; ++i) {
-    const int part = i / 2, half = i % 2, row = Tile::fragment_row(part, half);
+    const int part = i / 2, half = i % 2, row = Tile::fragment_row(part, half, thread_now()), t = thread_now() % 4;
     if (row >= count) continue;
     const int64_t index = block.state_of(row);
     const float m = tile.m[part][half];
-    if (threadIdx.x % 4 == 0) {
+    if (t == 0) {
       params.scratch.ml[2 * index] = __fmul_rn(__fmul_rn(m, tile.scale_of(part, half)), kLn2);
       params.scratch.ml[2 * index + 1] = tile.l[part][half];
     }
 #pragma unroll
     for (int column = 0; column < Tile::kChunks; ++column) {
-      const int d = column * 8 + threadIdx.x % 4 * 2;
+      const int d = column * 8 + t * 2;
       if (d >= dim) break;
       // + 0: a zero's sign must not depend on rows with weight 0.
       *reinterpret_cast<float2*>(params.scratch.o + index * dim + d) = {
@@ -49,14 +59,14 @@ __global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
 
 // A block: one query, some heads, one segment.
 template <bool kLowBit>
-__global__ void __launch_bounds__(kRowsThreads) prefix_rows(const __grid_constant__ PrefixAttentionParams params) {
+__global__ void __launch_bounds__(kRowsThreads, 4) prefix_rows(const __grid_constant__ PrefixAttentionParams params) {
   using Rows = AttentionRowsOf<kLowBit>;
   __shared__ typename Rows::Shared shared;
   const AttentionShape& shape = params.shape;
   const int query = blockIdx.x, n = blockIdx.z, dim = static_cast<int>(shape.head_dim);
-  const KvSegment& segment = params.segments[n];
+  const int position = params.positions[query];
   Rows rows(shared, shape, params.q, query, blockIdx.y);
-  see_segment(segment, min(tail_begin_of(params.positions[query]) - segment.position, segment.rows), &rows);
+  see_segment(params.segments[n], first_seen_of(shape, position), tail_begin_of(position), &rows);
   rows.finish();
   const int64_t index = (n * shape.queries + query) * shape.heads + rows.head;
   if (threadIdx.x < rows.heads) {
@@ -69,7 +79,7 @@ __global__ void __launch_bounds__(kRowsThreads) prefix_rows(const __grid_constan
 }
 
 constexpr int kFoldThreads = 128;
-static_assert(kMaxPrefixSegments % 32 == 0 && kRowsDim <= 2 * kFoldThreads);
+static_assert(kMaxPrefixSegments % 32 == 0);
 
 // The factors for the state to the left of a segment, and for the segment's state. A segment with weight 0, an empty
 // one too, adds nothing. A segment with NaN weights makes the sums NaN.
@@ -84,11 +94,25 @@ int fold_shared_bytes(const PrefixAttentionParams& params) {
   return static_cast<int>(sizeof(FoldShared) + static_cast<size_t>(params.segment_count * params.shape.head_dim) * 4);
 }
 
+// The same for states that have more copies than the block has threads.
+template <int kBytes>
+__device__ void fetch_long_states(const PrefixAttentionParams& params, float* to) {
+  const int dim = static_cast<int>(params.shape.head_dim), count = static_cast<int>(params.segment_count);
+  const int64_t state = params.shape.queries * params.shape.heads * dim;
+  for (int n = 0; n < count; ++n) {
+    const float* const from = params.scratch.o + n * state + int64_t{blockIdx.x} * dim;
+    for (int d = threadIdx.x * (kBytes / 4); d < dim; d += kFoldThreads * (kBytes / 4)) {
+      copy_cached<kBytes>(shared_address(to + n * dim + d), from + d);
+    }
+  }
+}
+
 // Copies the states' o of one query head, kBytes per copy.
 template <int kBytes>
 __device__ inline void fetch_states(const PrefixAttentionParams& params, float* to) {
   const int dim = static_cast<int>(params.shape.head_dim), count = static_cast<int>(params.segment_count);
   const int copies = dim * 4 / kBytes, at_once = kFoldThreads / copies;
+  if (at_once == 0) return fetch_long_states<kBytes>(params, to);
   const int first = threadIdx.x / copies, within = threadIdx.x % copies * (kBytes / 4);
   if (first >= at_once) return;
   const int64_t state = params.shape.queries * params.shape.heads * dim;
@@ -246,20 +270,20 @@ __global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constan
 template <typename Q, typename T, int kDim>
 void launch_tiles(const PrefixAttentionParams& params, const LaunchStream& on) {
   // Few rows use the smaller block, which computes each row identically.
-  const auto launch_block = [&](auto m_tiles) {
-    using Tile = AttentionTile<T, kDim, m_tiles.value, 2, 1, Q>;
-    launch(prefix_tiles<Q, T, kDim, m_tiles.value>, "prefix_tiles", prefix_grid<Tile>(params), Tile::kThreads,
+  const auto launch_block = [&](auto large) {
+    using Tile = PrefixTile<Q, T, kDim, large.value>;
+    launch(prefix_tiles<Q, T, kDim, large.value>, "prefix_tiles", prefix_grid<Tile>(params), Tile::kThreads,
            Tile::kSharedBytes, params, on);
   };
-  if (prefix_rows_of(params.shape) <= AttentionTile<T, kDim, 1>::kRows)
-    return launch_block(std::integral_constant<int, 1>());
-  launch_block(std::integral_constant<int, 2>());
+  if (prefix_rows_of(params.shape) <= PrefixTile<Q, T, kDim, false>::kRows) return launch_block(std::false_type());
+  launch_block(std::true_type());
 }
 
 template <typename Q, typename T>
 void launch_tiles(const PrefixAttentionParams& params, const LaunchStream& on) {
   if (params.shape.head_dim <= 64) return launch_tiles<Q, T, 64>(params, on);
-  launch_tiles<Q, T, 128>(params, on);
+  if (params.shape.head_dim <= 128) return launch_tiles<Q, T, 128>(params, on);
+  launch_tiles<Q, T, 256>(params, on);
 }
 
 void segment_states(const PrefixAttentionParams& params, const LaunchStream& on) {

@@ -16,8 +16,8 @@ __device__ inline int opaque(int number) {
 
 struct PrefixRow {
   const void* q;
-  int limit;
-  int64_t state;  // index of [queries, heads]
+  int first, limit;  // positions that it sees
+  int64_t state;     // index of [queries, heads]
 };
 
 // A block's rows of q, which are the queries times the query heads of one KV head, so that a tile of K and V is read
@@ -39,19 +39,20 @@ struct PrefixBlock {
   __device__ PrefixRow row_of(int row) const {
     const AttentionShape& shape = params.shape;
     const int packed = min(begin + row, rows - 1), query = packed / group, head = kv_head * group + packed % group;
+    const int position = params.positions[query];
     return {static_cast<const T*>(params.q) + query * shape.q_stride + head * shape.head_dim,
-            tail_begin_of(params.positions[query]), query * shape.heads + head};
+            first_seen_of(shape, position), tail_begin_of(position), query * shape.heads + head};
   }
-  // The smallest and the largest limit of the rows.
-  __device__ int2 limits() const {
-    int common = INT32_MAX, limit = 0;
+  __device__ TileBounds bounds() const {
+    TileBounds of = {INT32_MAX, 0, INT32_MAX, 0};
     const int last_query = min(begin + kRows - 1, rows - 1) / group;
     for (int query = begin / group + threadIdx.x % 32; query <= last_query; query += 32) {
-      const int seen = tail_begin_of(params.positions[query]);
-      limit = max(limit, seen);
-      common = min(common, seen);
+      const int position = params.positions[query], first = first_seen_of(params.shape, position);
+      const int limit = tail_begin_of(position);
+      of = {min(of.first, first), max(of.common_first, first), min(of.common_limit, limit), max(of.limit, limit)};
     }
-    return {__reduce_min_sync(~0u, common), __reduce_max_sync(~0u, limit)};
+    return {__reduce_min_sync(~0u, of.first), __reduce_max_sync(~0u, of.common_first),
+            __reduce_min_sync(~0u, of.common_limit), __reduce_max_sync(~0u, of.limit)};
   }
   __device__ int64_t state_of(int row) const {
     return n * params.shape.queries * params.shape.heads + row_of(row).state;

@@ -9,15 +9,17 @@ namespace headrace::kernels::cuda {
 namespace {
 
 template <typename T, int kDim, int kHalves>
-__global__ void __launch_bounds__(128, 4) prefix_few_rows(const __grid_constant__ PrefixAttentionParams params) {
+__global__ void __launch_bounds__(128, kDim <= 128 ? 4 : 3)
+    prefix_few_rows(const __grid_constant__ PrefixAttentionParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   using Tile = FewRowsTile<T, kDim, kHalves>;
   const PrefixBlock<T, Tile::kRows> block(params);
   Tile tile;
-  tile.open(shared, params.shape, params.segments[block.n], block.kv_head);
-  const int2 limits = block.limits();
-  tile.start(queries_aligned(params.shape, params.q), limits.x, [&](int row) { return block.row_of(row); });
-  tile.walk(limits.y);
+  const int seen = params.shape.window > 0 ? block.bounds().first : 0;
+  tile.open(shared, params.shape, params.segments[block.n], block.kv_head, seen);
+  const TileBounds bounds = block.bounds();
+  tile.start(queries_aligned(params.shape, params.q), bounds, [&](int row) { return block.row_of(row); });
+  tile.walk(bounds.limit);
   tile.store(block.rows - block.begin, params.scratch, [&](int row) { return block.state_of(row); });
 }
 
@@ -31,9 +33,9 @@ __global__ void __launch_bounds__(128, kMTiles == 1 ? 2 : 1)
   {
     const Block block(params);
     const auto row_of = [&](int row) { return block.row_of(row); };
-    const int2 limits = block.limits();
-    tile.start(shared, params.shape, limits.x, row_of);
-    tile.walk(params.segments[block.n], block.kv_head, limits.y, block.begin + Tile::warp_row() < block.rows,
+    const TileBounds bounds = block.bounds();
+    tile.start(shared, params.shape, bounds, row_of);
+    tile.walk(params.segments[block.n], block.kv_head, bounds, block.begin + Tile::warp_row() < block.rows,
               queries_aligned(params.shape, params.q), row_of);
   }
   tile.finish();
@@ -58,15 +60,17 @@ void launch_tiles(const PrefixAttentionParams& params, const LaunchStream& on) {
     if (rows <= 32) return launch_few(std::integral_constant<int, 4>());
   }
   using Small = LowBitTile<T, kDim, 1, kStored>;
-  if (rows <= Small::kRows)
+  if (kDim > 128 || rows <= Small::kRows)  // a large head has no larger block
     return launch_block(prefix_low_bit_tiles<T, kDim, 1, kStored>, "prefix_low_bit_tiles", std::type_identity<Small>());
-  launch_block(prefix_low_bit_tiles<T, kDim, 2, kStored>, "prefix_low_bit_tiles",
-               std::type_identity<LowBitTile<T, kDim, 2, kStored>>());
+  if constexpr (kDim <= 128)
+    launch_block(prefix_low_bit_tiles<T, kDim, 2, kStored>, "prefix_low_bit_tiles",
+                 std::type_identity<LowBitTile<T, kDim, 2, kStored>>());
 }
 template <typename T, DType kStored>
 void launch_tiles(const PrefixAttentionParams& params, const LaunchStream& on) {
   if (params.shape.head_dim <= 64) return launch_tiles<T, 64, kStored>(params, on);
-  launch_tiles<T, 128, kStored>(params, on);
+  if (params.shape.head_dim <= 128) return launch_tiles<T, 128, kStored>(params, on);
+  launch_tiles<T, 256, kStored>(params, on);
 }
 template <typename T>
 void launch_tiles(const PrefixAttentionParams& params, const LaunchStream& on) {
@@ -122,7 +126,8 @@ PrefixAttentionParams rotate_queries(const PrefixAttentionParams& params, const 
   launch(shape.head_dim == 32    ? rotate_kernel<1>
          : shape.head_dim == 64  ? rotate_kernel<2>
          : shape.head_dim == 128 ? rotate_kernel<4>
-                                 : rotate_kernel<8>,
+         : shape.head_dim == 256 ? rotate_kernel<8>
+                                 : rotate_kernel<16>,
          "rotate_queries", grid, kRotateWarps * 32, 0, params, on);
   PrefixAttentionParams rotated = params;
   rotated.q = params.rotated_q;

@@ -1,5 +1,5 @@
 // Attention of one query with a few query heads of one KV head, by one thread block, in fp32 without tensor cores: for
-// every element type and head_dim up to 256. Rows are processed in batches at absolute multiples of kPrefixTile:
+// every element type and head_dim up to 512. Rows are processed in batches at absolute multiples of kPrefixTile:
 // scores, then weights (online softmax), then o, whose sums are split into slices by the row's place in the batch and
 // added in the order of positions. A block has one query, so nothing of another query can affect its bits. Device code,
 // internal to kernels/attention.
@@ -19,8 +19,8 @@ namespace headrace::kernels::cuda {
 
 constexpr int kRowsThreads = 256, kRowsWarps = kRowsThreads / 32;
 constexpr int kRowsHeads = 4;  // query heads per block; a larger group uses more blocks
-constexpr int kRowsDim = 256;  // the largest head_dim
-constexpr int kRowsSlices = 4;
+constexpr int kRowsDim = static_cast<int>(kMaxAttentionHeadDim);
+static_assert(kRowsDim <= 2 * kRowsThreads);
 
 // Two elements at an even offset of a row with an even start.
 __device__ inline float2 load_pair(const void* from, DType type, int64_t index) {
@@ -93,7 +93,7 @@ struct AttentionRowsOf {
     float q[kRowsHeads][kRowsDim];
     float s[kRowsHeads][kPrefixTile];
     float keep[kRowsHeads], m[kRowsHeads], l[kRowsHeads];
-    float2 o[kRowsSlices][kRowsHeads][kRowsDim / 2];
+    float2 o[kRowsHeads * kRowsThreads];
     Place place[kPrefixTile];
   };
 
@@ -112,7 +112,9 @@ struct AttentionRowsOf {
         heads(min(kRowsHeads, group(of) - head % group(of))),
         kv_head(head / group(of)),
         pairs(static_cast<int>(of.head_dim / 2)),
-        threads_each(pairs > 64 ? 128 : 64),
+        threads_each(pairs > 128  ? 256
+                     : pairs > 64 ? 128
+                                  : 64),
         slices(kRowsThreads / threads_each) {
     for (int i = threadIdx.x; i < heads * 2 * pairs; i += kRowsThreads) {
       const int h = i / (2 * pairs), d = i % (2 * pairs);
@@ -131,45 +133,54 @@ struct AttentionRowsOf {
     return chunk / chunks(of) * group(of) + chunk % chunks(of) * kRowsHeads;
   }
 
-  // Adds `count` rows (1 to kPrefixTile); place_of(i) returns the addresses of row i.
+  // Adds rows [skip, count) of a batch (0 <= skip < count <= kPrefixTile); place_of(i) returns the addresses of row i.
   template <typename PlaceOf>
-  __device__ void see(int count, const PlaceOf& place_of) {
+  __device__ void see(int count, const PlaceOf& place_of, int skip = 0) {
     __syncthreads();  // the previous batch is done, and q is loaded
     if (threadIdx.x < count) shared.place[threadIdx.x] = place_of(static_cast<int>(threadIdx.x));
     __syncthreads();
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    for (int row = warp; row < count; row += kRowsWarps) score(row, lane);
+    for (int row = warp; row < count; row += kRowsWarps) {
+      if (row >= skip) score(row, lane);
+    }
     __syncthreads();
-    if (warp < heads) weigh(warp, lane, count);
+    if (warp < heads) weigh(warp, lane, skip, count);
     __syncthreads();
-    add(count);
+    add(skip, count);
   }
 
-  // Adds the slices. Afterwards shared.o[0] is o, and shared.m and shared.l are the rest of the state.
+  // Adds the slices. Afterwards result() is o, and shared.m and shared.l are the rest of the state.
   __device__ void finish() {
     const int pair = threadIdx.x % threads_each, slice = threadIdx.x / threads_each;
     __syncthreads();
 #pragma unroll
     for (int h = 0; h < kRowsHeads; ++h) {
-      if (h < heads && pair < pairs) shared.o[slice][h][pair] = o[h];
+      if (h < heads && pair < pairs) shared.o[place_of_sum(slice, h, pair)] = o[h];
     }
     __syncthreads();
     if (slice == 0 && pair < pairs) {
       for (int h = 0; h < heads; ++h) {
-        float2 sum = shared.o[0][h][pair];
+        float2 sum = shared.o[place_of_sum(0, h, pair)];
         for (int i = 1; i < slices; ++i) {
-          sum.x = __fadd_rn(sum.x, shared.o[i][h][pair].x);
-          sum.y = __fadd_rn(sum.y, shared.o[i][h][pair].y);
+          const float2 other = shared.o[place_of_sum(i, h, pair)];
+          sum.x = __fadd_rn(sum.x, other.x);
+          sum.y = __fadd_rn(sum.y, other.y);
         }
         // + 0: a zero's sign must not depend on rows with weight 0.
-        shared.o[0][h][pair] = {__fadd_rn(sum.x, 0.0f), __fadd_rn(sum.y, 0.0f)};
+        shared.o[place_of_sum(0, h, pair)] = {__fadd_rn(sum.x, 0.0f), __fadd_rn(sum.y, 0.0f)};
       }
     }
     __syncthreads();
   }
-  __device__ float result(int h, int d) const { return reinterpret_cast<const float*>(shared.o[0][h])[d]; }
+  __device__ float result(int h, int d) const {
+    return reinterpret_cast<const float*>(&shared.o[place_of_sum(0, h, 0)])[d];
+  }
 
  private:
+  // Of a slice's sum of two dims.
+  __device__ int place_of_sum(int slice, int h, int pair) const {
+    return (slice * kRowsHeads + h) * threads_each + pair;
+  }
   __device__ float2 key_pair(const Place& place, int d) const {
     if constexpr (kLowBit) {
       if (is_low_bit(shape.k_type)) return load_low_bit_pair(place.k, place.k_parameters, shape.k_type, d);
@@ -200,9 +211,9 @@ struct AttentionRowsOf {
     }
   }
 
-  __device__ void weigh(int h, int lane, int count) {
-    const float low = lane < count ? shared.s[h][lane] : -INFINITY;
-    const float high = lane + 32 < count ? shared.s[h][lane + 32] : -INFINITY;
+  __device__ void weigh(int h, int lane, int skip, int count) {
+    const float low = lane >= skip && lane < count ? shared.s[h][lane] : -INFINITY;
+    const float high = lane + 32 >= skip && lane + 32 < count ? shared.s[h][lane + 32] : -INFINITY;
     const float top = fmaxf(warp_max(fmaxf(low, high)), shared.m[h]);  // never -inf or NaN: there is at least one row
     const float first = weight_of(low - top), second = weight_of(high - top);
     const float sum = warp_sum(__fadd_rn(first, second));
@@ -217,7 +228,7 @@ struct AttentionRowsOf {
     }
   }
 
-  __device__ void add(int count) {
+  __device__ void add(int skip, int count) {
     const int pair = threadIdx.x % threads_each, slice = threadIdx.x / threads_each;
     if (pair >= pairs) return;
 #pragma unroll
@@ -227,7 +238,7 @@ struct AttentionRowsOf {
     }
     const int each = static_cast<int>(kPrefixTile) / slices, end = min(count, (slice + 1) * each);
 #pragma unroll 4
-    for (int row = slice * each; row < end; ++row) {
+    for (int row = max(skip, slice * each); row < end; ++row) {
       const float2 v = value_pair(shared.place[row], 2 * pair);
 #pragma unroll
       for (int h = 0; h < kRowsHeads; ++h) {
@@ -240,32 +251,46 @@ struct AttentionRowsOf {
 
 using AttentionRows = AttentionRowsOf<false>;
 
-// Adds rows [0, end) of a segment for a block's query.
-__device__ inline void see_segment(const KvSegment& segment, int end, AttentionRows* rows) {
+// Adds the rows of positions [first, limit) in a segment for a block's query, in batches at multiples of kPrefixTile;
+// place_of(i) returns the addresses of the segment's row i.
+template <bool kLowBit, typename PlaceOf>
+__device__ void see_batches(const KvSegment& segment, int first, int limit, AttentionRowsOf<kLowBit>* rows,
+                            const PlaceOf& place_of) {
+  constexpr int kTile = kPrefixTile;
+  const int skip = max(first - segment.position, 0), end = min(limit - segment.position, segment.rows);
+  if (skip >= end) return;
+  for (int begin = skip / kTile * kTile; begin < end; begin += kTile) {
+    rows->see(
+        min(kTile, end - begin), [&](int i) { return place_of(begin + i); }, max(skip - begin, 0));
+  }
+}
+
+__device__ inline void see_segment(const KvSegment& segment, int first, int limit, AttentionRows* rows) {
   const AttentionShape& shape = rows->shape;
   const int64_t base = int64_t{rows->kv_head} * segment.stride_rows * shape.head_dim;
-  for (int begin = 0; begin < end; begin += kPrefixTile) {
-    rows->see(min(static_cast<int>(kPrefixTile), end - begin), [&](int i) {
-      const int64_t index = base + int64_t{begin + i} * shape.head_dim;
-      return RowPlace{at(segment.k, shape.k_type, index), at(segment.v, shape.v_type, index)};
-    });
-  }
+  see_batches(segment, first, limit, rows, [&](int row) {
+    const int64_t index = base + int64_t{row} * shape.head_dim;
+    return RowPlace{at(segment.k, shape.k_type, index), at(segment.v, shape.v_type, index)};
+  });
 }
 
-__device__ inline void see_segment(const KvSegment& segment, int end, AttentionRowsOf<true>* rows) {
+__device__ inline void see_segment(const KvSegment& segment, int first, int limit, AttentionRowsOf<true>* rows) {
   const AttentionShape& shape = rows->shape;
-  for (int begin = 0; begin < end; begin += kPrefixTile) {
-    rows->see(min(static_cast<int>(kPrefixTile), end - begin), [&](int i) {
-      const auto row_of = [&](const void* plane, DType type) {
-        return plane_row(plane, type, shape.kv_heads, segment.stride_rows, shape.head_dim, rows->kv_head,
-                         segment.first_row + begin + i);
-      };
-      const DevicePlaneRow k = row_of(segment.k, shape.k_type), v = row_of(segment.v, shape.v_type);
-      return LowBitPlace{{k.values, v.values}, k.parameters, v.parameters};
-    });
-  }
+  see_batches(segment, first, limit, rows, [&](int row) {
+    const auto row_of = [&](const void* plane, DType type) {
+      return plane_row(plane, type, shape.kv_heads, segment.stride_rows, shape.head_dim, rows->kv_head,
+                       segment.first_row + row);
+    };
+    const DevicePlaneRow k = row_of(segment.k, shape.k_type), v = row_of(segment.v, shape.v_type);
+    return LowBitPlace{{k.values, v.values}, k.parameters, v.parameters};
+  });
 }
 
+// first_seen() and tail_begin().
+__device__ inline int first_seen_of(const AttentionShape& shape, int position) {
+  const int window = static_cast<int>(min(shape.window, int64_t{INT32_MAX}));
+  return window > 0 && position >= window ? position + 1 - window : 0;
+}
 __device__ inline int tail_begin_of(int position) {
   constexpr int kWindow = kTailWindow, kTile = kPrefixTile;
   return position < kWindow ? 0 : (position - kWindow) / kTile * kTile;

@@ -9,6 +9,7 @@
 // Where all rows of a group are committed, every query reads the same ones, and the group is read once for the block.
 // Else each query's own rows are read one after the other, and their sums are kept for that query's rows of q alone.
 // They are selected, not multiplied with 0: a candidate whose values are not finite must not reach another one's sums.
+// So are they where a window begins within a group: a row that is not seen is replaced by the first one that is.
 #include "kernels/attention/bodies.h"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/query_cast.cuh"
@@ -34,10 +35,12 @@ struct TailShared {
   alignas(16) float top[kRows][kGroups];
   alignas(16) float sum[kRows][kGroups];
   int query[kRows], position[kRows];  // for missing rows: those of the last row
+  int seen[kRows];                    // first_seen()
   int from[kRows];                    // the first group that a row sees
   int place[kRows];                   // of [queries, heads]
   float scale[kRows];                 // of scores
   int first, last, committed;         // groups that any row sees; rows in the full KV
+  int seen_by_all;                    // the largest of `seen`
   int rows;                           // existing rows
 };
 static_assert(sizeof(TailShared) <= 99 * 1024);
@@ -82,18 +85,22 @@ struct TailGroup {
       return;
     }
     const int position = params.positions[query];
-    const int from = max(tail_begin_of(position), params.first != nullptr ? *params.first : 0) / kGroup;
-    const int first = __reduce_min_sync(~0u, from);
+    const int seen = first_seen_of(params.shape, position);
+    const int begin_of_tail = max(tail_begin_of(position), params.first != nullptr ? *params.first : 0);
+    const int from = max(begin_of_tail, seen) / kGroup;
+    const int first = __reduce_min_sync(~0u, from), seen_by_all = __reduce_max_sync(~0u, seen);
     const int last = __reduce_max_sync(~0u, position) / kGroup;
     if (threadIdx.x < kRows) {
       shared.query[row] = query;
       shared.position[row] = position;
+      shared.seen[row] = seen;
       shared.from[row] = from;
       shared.place[row] = query * static_cast<int>(params.shape.heads) + head;
     }
     if (threadIdx.x == 0) {
       shared.first = first;
       shared.last = last;
+      shared.seen_by_all = seen_by_all;
       shared.committed = *params.committed;
       shared.rows = rows;
     }
@@ -106,20 +113,32 @@ struct TailGroup {
 
   // By a warp; elements beyond dim are 0.
   __device__ void load_query(int row, int64_t from) {
-    const int d = threadIdx.x % 32 * 8;
-    const uint16_t* const q = static_cast<const uint16_t*>(params.q) + from + d;
-    uint4 words{};
-    if (d < dim) words = reinterpret_cast<uintptr_t>(q) % 16 == 0 ? *reinterpret_cast<const uint4*>(q) : gather(q);
+    constexpr int kAtOnce = 256, kEach = kRowsDim / kAtOnce;
+    const int first = threadIdx.x % 32 * 8;
+    uint4 words[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int d = first + i * kAtOnce;
+      const uint16_t* const q = static_cast<const uint16_t*>(params.q) + from + d;
+      words[i] = uint4{};
+      if (d < dim) words[i] = reinterpret_cast<uintptr_t>(q) % 16 == 0 ? *reinterpret_cast<const uint4*>(q) : gather(q);
+    }
     float scale = params.shape.scale;
     if constexpr (kCasts<Q, T>) {
-      const int largest = larger(larger(larger(larger(0, words.x), words.y), words.z), words.w);
+      int largest = 0;
+      for (const uint4& w : words) largest = larger(larger(larger(larger(largest, w.x), w.y), w.z), w.w);
       const CastFactors factors = cast_factors(__reduce_max_sync(~0u, largest));
-      words = {cast_pair(words.x, factors.up), cast_pair(words.y, factors.up), cast_pair(words.z, factors.up),
-               cast_pair(words.w, factors.up)};
+      for (uint4& w : words) {
+        w = {cast_pair(w.x, factors.up), cast_pair(w.y, factors.up), cast_pair(w.z, factors.up),
+             cast_pair(w.w, factors.up)};
+      }
       scale = __fmul_rn(scale, factors.down);
     }
-    *reinterpret_cast<uint4*>(&shared.q[row][d]) = words;
-    if (d == 0) shared.scale[row] = scale;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (i * kAtOnce < dim) *reinterpret_cast<uint4*>(&shared.q[row][first + i * kAtOnce]) = words[i];
+    }
+    if (first == 0) shared.scale[row] = scale;
   }
   __device__ static uint4 gather(const uint16_t* q) {
     return {q[0] | uint32_t{q[1]} << 16, q[2] | uint32_t{q[3]} << 16, q[4] | uint32_t{q[5]} << 16,
@@ -132,7 +151,7 @@ struct TailGroup {
     const int first = shared.first;
 #pragma unroll 1
     for (int group = first + (warp + kGroups - first % kGroups) % kGroups; group <= shared.last; group += kGroups) {
-      const bool all = (group + 1) * kGroup <= shared.committed;
+      const bool all = (group + 1) * kGroup <= shared.committed && group * kGroup >= shared.seen_by_all;
 #pragma unroll 1  // the bound is reread each time: registers are scarce where this is inlined
       for (int owner = all ? -1 : shared.query[0]; owner <= (all ? -1 : shared.query[kRows - 1]); ++owner) {
         if (owner < 0 || group <= params.positions[owner] / kGroup) see(group, owner);
@@ -149,7 +168,10 @@ struct TailGroup {
   // The address of row lane % 16 of the group: a row of the ring, or, complemented, one of the pass.
   __device__ int find_row(int group, int owner) const {
     int p = group * kGroup + static_cast<int>(threadIdx.x % kGroup);
-    if (owner >= 0) p = min(p, params.positions[owner]);  // later rows are not seen
+    if (owner >= 0) {  // later and earlier rows are not seen
+      const int position = params.positions[owner];
+      p = max(min(p, position), first_seen_of(params.shape, position));
+    }
     const int ring_rows = static_cast<int>(params.ring_rows);
     if (p < shared.committed) return kv_head() * ring_rows + p % ring_rows;
     const int row = params.path[owner * params.path_stride + p - shared.committed];
@@ -193,12 +215,14 @@ struct TailGroup {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (!sees(half, group, owner)) continue;
-      const int end = shared.position[g + 8 * half] - group * kGroup;
+      const int begin = shared.seen[g + 8 * half] - group * kGroup,
+                end = shared.position[g + 8 * half] - group * kGroup;
       const float scale = shared.scale[g + 8 * half];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float& score = s[i / 2][2 * half + i % 2];
-        score = i / 2 * 8 + t * 2 + i % 2 <= end ? __fmul_rn(c[i / 2][2 * half + i % 2], scale) : -INFINITY;
+        const int key = i / 2 * 8 + t * 2 + i % 2;
+        score = key >= begin && key <= end ? __fmul_rn(c[i / 2][2 * half + i % 2], scale) : -INFINITY;
       }
     }
   }

@@ -1,5 +1,4 @@
-// The tail of decode attention in fp32 and without tensor cores: for every
-// element type and head_dim up to 256.
+// The tail of decode attention in fp32 and without tensor cores: for every element type and head_dim up to 512.
 #include "kernels/attention/bodies.h"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/rows.cuh"
@@ -15,6 +14,7 @@ constexpr int kMaxRows = kTailWindow + kPrefixTile;  // of a tail
 // with 4 elements each, and kValueRows rows in flight.
 constexpr int kRowLanes = 8, kScoreDims = 8, kScoreRows = 2 * 32 / kRowLanes;
 constexpr int kValueDims = 4, kValueRows = 6;
+constexpr int kColumns = 256;  // of o, summed at once
 static_assert(kMaxRows % 32 == 0 && kRowsHeads == 4);
 
 // Loads kCount elements, 0 where there are none.
@@ -31,12 +31,16 @@ __device__ void load_elements(const void* row, DType type, int d, int dim, float
 struct TailShared {
   float4 s[kMaxRows];  // scores, then weights, of the heads
   RowPlace place[kMaxRows];
-  alignas(16) float q[kRowsHeads][kRowsDim];  // see place_of_q
   float m[kRowsHeads], l[kRowsHeads];
+  alignas(16) float q[1];  // [kRowsHeads, padded(dim)], see place_of_q; behind it a slice of o for each warp
 };
+__host__ __device__ constexpr int padded(int dim) { return (dim + 63) / 64 * 64; }
+__host__ __device__ constexpr int tail_shared_floats(int dim) {  // of q, and of the slices
+  return kRowsHeads * padded(dim) + kWarps * kRowsHeads * (dim < kColumns ? dim : kColumns);
+}
 int tail_shared_bytes(int64_t dim) {
-  static_assert(sizeof(TailShared) + kWarps * kRowsHeads * kRowsDim * sizeof(float) <= 99 * 1024);
-  return static_cast<int>(sizeof(TailShared) + kWarps * kRowsHeads * static_cast<size_t>(dim) * sizeof(float));
+  static_assert(sizeof(TailShared) + tail_shared_floats(kRowsDim) * sizeof(float) <= 99 * 1024);
+  return static_cast<int>(sizeof(TailShared)) + tail_shared_floats(static_cast<int>(dim)) * 4;
 }
 
 // The place of an element of q: the lanes of a row read 4 of their 8 elements at a time, without bank conflicts.
@@ -71,7 +75,7 @@ __device__ void score_rows(TailShared& shared, const AttentionShape& shape, int 
       for (int h = 0; h < kRowsHeads; ++h) {
 #pragma unroll
         for (int part = 0; part < kScoreDims; part += 4) {
-          const float4 q = *reinterpret_cast<const float4*>(&shared.q[h][place_of_q(d + part)]);
+          const float4 q = *reinterpret_cast<const float4*>(shared.q + h * padded(dim) + place_of_q(d + part));
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             float& sum = sums[i * kRowsHeads + h];
@@ -119,10 +123,12 @@ __device__ void weigh_rows(TailShared& shared, int h, int count) {
   }
 }
 
-// A warp's slice of o: every kWarps-th row, in order. slices: [kWarps, kRowsHeads, dim]
-__device__ void add_rows(TailShared& shared, const AttentionShape& shape, int count, float* slices) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = static_cast<int>(shape.head_dim);
-  for (int d = lane * kValueDims; d < dim; d += 32 * kValueDims) {
+// A warp's slice of `columns` of o from `first` on: every kWarps-th row, in order. slices: [kWarps, kRowsHeads,
+// columns]
+__device__ void add_rows(TailShared& shared, const AttentionShape& shape, int count, int first_column, int columns,
+                         float* slices) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = first_column + columns;
+  for (int d = first_column + lane * kValueDims; d < dim; d += 32 * kValueDims) {
     float o[kRowsHeads][kValueDims] = {};
     for (int first = warp; first < count; first += kWarps * kValueRows) {
       float v[kValueRows][kValueDims];
@@ -145,7 +151,7 @@ __device__ void add_rows(TailShared& shared, const AttentionShape& shape, int co
     }
 #pragma unroll
     for (int h = 0; h < kRowsHeads; ++h) {
-      float* const to = slices + (warp * kRowsHeads + h) * dim + d;
+      float* const to = slices + (warp * kRowsHeads + h) * columns + d - first_column;
 #pragma unroll
       for (int j = 0; j < kValueDims; ++j) {
         if (d + j < dim) to[j] = o[h][j];
@@ -159,14 +165,14 @@ __device__ void add_rows(TailShared& shared, const AttentionShape& shape, int co
 __global__ void __launch_bounds__(kThreads, 2) walk_tail(const __grid_constant__ TailAttentionParams params) {
   extern __shared__ __align__(16) unsigned char memory[];
   TailShared& shared = *reinterpret_cast<TailShared*>(memory);
-  float* const slices = reinterpret_cast<float*>(memory + sizeof(TailShared));
   const AttentionShape& shape = params.shape;
   const int query = blockIdx.x, dim = static_cast<int>(shape.head_dim);
+  float* const slices = shared.q + kRowsHeads * padded(dim);
   const int group = static_cast<int>(shape.heads / shape.kv_heads), chunks = (group + kRowsHeads - 1) / kRowsHeads;
   const int kv_head = blockIdx.y / chunks, chunk_head = blockIdx.y % chunks * kRowsHeads;
   const int head = kv_head * group + chunk_head, heads = min(kRowsHeads, group - chunk_head);
   const int t = params.positions[query], committed = *params.committed;
-  const int begin = max(tail_begin_of(t), params.first != nullptr ? *params.first : 0);
+  const int begin = max(first_seen_of(shape, t), max(tail_begin_of(t), params.first != nullptr ? *params.first : 0));
   const int count = t + 1 - begin;
 
   for (int i = threadIdx.x; i < count; i += kThreads) {
@@ -177,25 +183,29 @@ __global__ void __launch_bounds__(kThreads, 2) walk_tail(const __grid_constant__
     shared.place[i] = {at(in_ring ? params.ring_k : params.pass_k, shape.k_type, row * dim),
                        at(in_ring ? params.ring_v : params.pass_v, shape.v_type, row * dim)};
   }
-  for (int i = threadIdx.x; i < kRowsHeads * kRowsDim; i += kThreads) {
-    const int h = i / kRowsDim, d = i % kRowsDim;
+  for (int i = threadIdx.x; i < kRowsHeads * padded(dim); i += kThreads) {
+    const int h = i / padded(dim), d = i % padded(dim);
     const int64_t index = query * shape.q_stride + int64_t{head + h} * dim + d;
-    shared.q[h][place_of_q(d)] = h < heads && d < dim ? load_one(params.q, shape.type, index) : 0.0f;
+    shared.q[h * padded(dim) + place_of_q(d)] = h < heads && d < dim ? load_one(params.q, shape.type, index) : 0.0f;
   }
   __syncthreads();
   score_rows(shared, shape, count);
   __syncthreads();
   if (threadIdx.x / 32 < kRowsHeads) weigh_rows(shared, threadIdx.x / 32, count);
   __syncthreads();
-  add_rows(shared, shape, count, slices);
-  __syncthreads();
-  for (int i = threadIdx.x; i < heads * dim; i += kThreads) {
-    const int h = i / dim, d = i % dim;
-    float part = 0.0f;
-    for (int slice = 0; slice < kWarps; ++slice) part = __fadd_rn(part, slices[slice * kRowsHeads * dim + i]);
-    const int64_t state = query * shape.heads + head + h;
-    params.state.o[state * dim + d] = part;
-    if (d == 0) reinterpret_cast<float2*>(params.state.ml)[state] = {shared.m[h], shared.l[h]};
+  for (int first = 0; first < dim; first += kColumns) {
+    const int columns = min(kColumns, dim - first);
+    if (first > 0) __syncthreads();  // all threads have finished with the slices
+    add_rows(shared, shape, count, first, columns, slices);
+    __syncthreads();
+    for (int i = threadIdx.x; i < heads * columns; i += kThreads) {
+      const int h = i / columns, d = first + i % columns;
+      float part = 0.0f;
+      for (int slice = 0; slice < kWarps; ++slice) part = __fadd_rn(part, slices[slice * kRowsHeads * columns + i]);
+      const int64_t state = query * shape.heads + head + h;
+      params.state.o[state * dim + d] = part;
+      if (d == 0) reinterpret_cast<float2*>(params.state.ml)[state] = {shared.m[h], shared.l[h]};
+    }
   }
 }
 

@@ -1,6 +1,7 @@
-// Flash attention (Dao et al. 2022, algorithm 1) on tensor cores: a block of rows of q against K and V in tiles of
-// kPrefixTile rows, which cp.async loads one tile ahead. mma.sync m16n8k16 with fp32 sums; weights are rounded to the
-// element type for the product with V, their sum is not. Device code, internal to kernels/attention.
+// Flash attention (Dao et al. 2022, algorithm 1) on tensor cores: a block of rows of q against K and V in tiles of 64
+// rows, or 32 if a head has more than 128 elements, which cp.async loads one tile ahead. mma.sync m16n8k16 with fp32
+// sums; weights are rounded to the element type for the product with V, their sum is not. Device code, internal to
+// kernels/attention.
 //
 // A row's bits depend only on the row and on what it sees. Each row walks the tiles in order by itself; unseen keys
 // have weight exactly 0; a tile without a seen key multiplies the state by 1 and adds 0, so a warp may skip a tile that
@@ -24,6 +25,24 @@ namespace headrace::kernels::cuda {
 
 // ---- A block of rows ------------------------------------------------------------------------------------------------
 
+// What the rows of a block see: the least of their first positions, the position from which all see, and the same of
+// their limits. A tile within the common ones needs no mask.
+struct TileBounds {
+  int first, common_first, common_limit, limit;
+};
+
+// Keys in a tile. With more, q, the scores and o of a large head would not fit the registers.
+constexpr int keys_in_tile(int dim) { return dim <= 128 ? static_cast<int>(kPrefixTile) : 32; }
+
+// A value at `position` is not finite: marks the block's rows that see it. first_of and limit_of are the addresses of
+// the rows' words; a marked row's first position is negative. Seldom called.
+__device__ inline void mark_rows(uint32_t first_of, uint32_t limit_of, int rows, int position) {
+#pragma unroll 1
+  for (int at = 0; at < rows * 4; at += 4) {
+    if (load_word(first_of + at) <= position && position < load_word(limit_of + at)) store_word(first_of + at, -1);
+  }
+}
+
 // For score() and add(): nothing to do beside a step of their product.
 struct NothingBeside {
   __device__ void operator()(int) const {}
@@ -32,9 +51,10 @@ struct NothingBeside {
 // kDim: head_dim, or the next larger instantiation; columns beyond head_dim are zero. kMTiles: tiles of 16 rows per
 // warp. kStagesOf: tiles of K and V that shared memory holds; on an H200 a third was slower where it fits. kSums: a
 // thread adds a tile's weights in as many parts, then the parts. Q: the type of q, which is converted to T.
-template <typename T, int kDim, int kMTiles, int kStagesOf = 2, int kSums = 1, typename Q = T>
-struct AttentionTile : TileQueries<T, kDim, kMTiles, Q> {
-  using Queries = TileQueries<T, kDim, kMTiles, Q>;
+template <typename T, int kDim, int kMTiles, int kStagesOf = 2, int kSums = 1, typename Q = T, int kWarpsOf = 4,
+          bool kInRegisters = kMTiles == 1>
+struct AttentionTile : TileQueries<T, kDim, kMTiles, Q, kWarpsOf, kInRegisters> {
+  using Queries = TileQueries<T, kDim, kMTiles, Q, kWarpsOf, kInRegisters>;
   using Queries::fragment_row;
   using Queries::kChunks;
   using Queries::kQueriesInRegisters;
@@ -48,37 +68,38 @@ struct AttentionTile : TileQueries<T, kDim, kMTiles, Q> {
   using Queries::scale_of;
   using Queries::shared;
   using Queries::warp_row;
-  static constexpr int kKeys = kPrefixTile;
+  static constexpr int kKeys = keys_in_tile(kDim);
   static constexpr int kStages = kStagesOf;
   static constexpr int kTileBytes = kKeys * kRowBytes;
   static constexpr int kTilesAt = Queries::kBytes;
-  static constexpr int kLimitsAt = kTilesAt + kStages * 2 * kTileBytes;
-  static constexpr int kPoisonAt = kLimitsAt + kRows * 4;
-  static constexpr int kCommonAt = kPoisonAt + 4;
-  static constexpr int kSharedBytes = kCommonAt + 4;
+  static constexpr int kFirstsAt = kTilesAt + kStages * 2 * kTileBytes;
+  static constexpr int kLimitsAt = kFirstsAt + kRows * 4;
+  static constexpr int kCommonAt = kLimitsAt + kRows * 4;
+  static constexpr int kSharedBytes = kCommonAt + 8;
   static_assert(kSharedBytes <= 99 * 1024);  // the limit of sm_86 and sm_89
-  static_assert(kKeys == 64 && kChunks % 8 == 0);
+  static_assert(kPrefixTile % kKeys == 0 && kChunks % 8 == 0);
 
   // For rows g and g + 8 of each m-tile, where g = lane / 4.
   float o[kMTiles][kDim / 8][4] = {};
   float m[kMTiles][2], l[kMTiles][2] = {};  // m: of unscaled scores; l: of this thread's columns until finish()
 
-  int least, most;  // limits of the warp's rows
+  int most;  // the largest limit of the warp's rows
 
-  // Shared-memory address of: tiles of K and V; limits, where a row sees positions [0, limit); the first position whose
-  // value is not finite; the smallest limit of the block.
+  // Shared-memory address of: tiles of K and V; a row's bounds, where it sees positions [first, limit); those that all
+  // rows of the block see.
   __device__ uint32_t keys(int stage) const { return shared + kTilesAt + stage * 2 * kTileBytes; }
   __device__ uint32_t values(int stage) const { return keys(stage) + kTileBytes; }
+  __device__ uint32_t first_of(int row) const { return shared + kFirstsAt + row * 4; }
   __device__ uint32_t limit_of(int row) const { return shared + kLimitsAt + row * 4; }
-  __device__ uint32_t poison() const { return shared + kPoisonAt; }
-  __device__ uint32_t common() const { return shared + kCommonAt; }
+  __device__ uint32_t common_first() const { return shared + kCommonAt; }
+  __device__ uint32_t common_limit() const { return shared + kCommonAt + 4; }
 
-  // row_of(row) returns a row's q and limit; missing rows of the block repeat the last one. queries_aligned: every row
-  // of q begins at a multiple of 16 bytes. common_limit: the smallest limit of the block.
+  // row_of(row) returns a row's q and bounds; missing rows of the block repeat the last one. queries_aligned: every row
+  // of q begins at a multiple of 16 bytes.
   template <typename RowOf>
-  __device__ void start(const void* shared_memory, float scale, int dim, bool queries_aligned, int common_limit,
+  __device__ void start(const void* shared_memory, float scale, int dim, bool queries_aligned, const TileBounds& bounds,
                         const RowOf& row_of) {
-    start_rows(shared_memory, scale, common_limit, row_of);
+    start_rows(shared_memory, scale, bounds, row_of);
     if constexpr (!kQueriesInRegisters) {
       if (queries_aligned && !kCasts<Q, T>) {
         this->copy_queries(dim, row_of);
@@ -89,66 +110,62 @@ struct AttentionTile : TileQueries<T, kDim, kMTiles, Q> {
   }
   // The same without q.
   template <typename RowOf>
-  __device__ void start_rows(const void* shared_memory, float scale, int common_limit, const RowOf& row_of) {
+  __device__ void start_rows(const void* shared_memory, float scale, const TileBounds& bounds, const RowOf& row_of) {
     shared = shared_address(shared_memory);
     scale_log2 = __fmul_rn(scale, kLog2E);
-    least = INT32_MAX;
     most = 0;
     if (threadIdx.x == 0) {
-      store_word(poison(), INT32_MAX);
-      store_word(common(), common_limit);
+      store_word(common_first(), bounds.common_first);
+      store_word(common_limit(), bounds.common_limit);
     }
 #pragma unroll
     for (int i = 0; i < 2 * kMTiles; ++i) {
       m[i / 2][i % 2] = -INFINITY;
       const int row = fragment_row(i / 2, i % 2), limit = row_of(row).limit;
-      least = min(least, limit);
       most = max(most, limit);
-      if (threadIdx.x % 4 == 0) store_word(limit_of(row), limit);
+      if (threadIdx.x % 4 == 0) {
+        store_word(first_of(row), row_of(row).first);
+        store_word(limit_of(row), limit);
+      }
     }
-    least = __reduce_min_sync(~0u, least);
     most = __reduce_max_sync(~0u, most);
   }
 
+  // Whether some row does not see all of a tile.
+  __device__ bool is_partial(int position, int end) const {
+    return position + kKeys > min(load_word(common_limit()), end) || position < load_word(common_first());
+  }
+
   // Processes the tiles from `ahead` on. active: whether this warp has rows. Ends without copies in flight.
-  template <Span kSpan, typename RowOf>
-  __device__ void walk(TileCursor<T, kSpan> ahead, bool active, const RowOf& row_of) {
-    const int dim = ahead.dim;
-    int position[kStages], end[kStages];  // of the tiles in flight, the current one first
+  template <typename RowOf>
+  __device__ void walk(TileCursor<T, kKeys> ahead, bool active, const RowOf& row_of) {
+    const int end = ahead.end;
+    int position = ahead.position;
+    if (!active) most = 0;
 #pragma unroll
-    for (int i = 0; i < kStages - 1; ++i) {
-      position[i] = ahead.position;
-      end[i] = ahead.end;
-      fetch(ahead, i);
-    }
-    if constexpr (kQueriesInRegisters) this->load_queries(dim, row_of);  // while the copies run
+    for (int i = 0; i < kStages - 1; ++i) fetch(ahead, i);
+    if constexpr (kQueriesInRegisters) this->load_queries(ahead.dim, row_of);  // while the copies run
     int stage = 0, last = kStages - 1;
-    while (position[0] < end[0]) {
-      position[kStages - 1] = ahead.position;
-      end[kStages - 1] = ahead.end;
+    for (; position < end; position += kKeys) {
       wait_copies<2 * (kStages - 1) - 1>();
       __syncthreads();  // the keys are loaded, and all threads have finished with the next stage to fill
       fetch(ahead, last);
-      if (min(position[0] + kKeys, end[0]) > load_word(common())) {  // before the scores occupy registers
+      const bool partial = is_partial(position, end);
+      if (partial) {  // before the scores occupy registers
         wait_copies<2 * (kStages - 1)>();
         __syncthreads();
-        screen(values(stage), position[0]);
+        screen(values(stage), position);
       }
-      const bool sees = active && position[0] < most;
+      const bool sees = position < most;
       float s[kMTiles][kKeys / 8][4];
       if (sees) {
         score(keys(stage), s);
-        if (position[0] + kKeys > min(least, end[0])) mask(position[0], end[0], s);
+        if (partial) mask(position, end, s);
         weigh(s);
       }
       wait_copies<2 * (kStages - 1)>();  // the values are loaded too
       __syncthreads();
       if (sees) add(values(stage), s);
-#pragma unroll
-      for (int i = 0; i < kStages - 1; ++i) {
-        position[i] = position[i + 1];
-        end[i] = end[i + 1];
-      }
       last = stage;
       stage = stage + 1 == kStages ? 0 : stage + 1;
     }
@@ -166,14 +183,13 @@ struct AttentionTile : TileQueries<T, kDim, kMTiles, Q> {
 
  protected:
   // Two groups of copies, keys and values; both are empty after the last tile, so that groups can be counted.
-  template <Span kSpan>
-  __device__ void fetch(TileCursor<T, kSpan>& from, int stage) {
+  __device__ void fetch(TileCursor<T, kKeys>& from, int stage) {
     const bool some = !from.done();
     if (some) fetch_rows(from.k, from.end - from.position, from.dim, keys(stage));
     commit_copies();
     if (some) fetch_rows(from.v, from.end - from.position, from.dim, values(stage));
     commit_copies();
-    if (some) from.advance();
+    from.advance();
   }
   // Rows that no query row sees, and chunks beyond head_dim, become zero.
   __device__ void fetch_rows(const T* rows, int count, int dim, uint32_t to) {
@@ -232,13 +248,14 @@ struct AttentionTile : TileQueries<T, kDim, kMTiles, Q> {
     for (int tile = 0; tile < kMTiles; ++tile) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
+        const int first = load_word(first_of(fragment_row(tile, half)));
         const int limit = min(load_word(limit_of(fragment_row(tile, half))), end);
 #pragma unroll
         for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             const int key = position + n * 8 + threadIdx.x % 4 * 2 + i;
-            if (key >= limit) s[tile][n][2 * half + i] = -INFINITY;
+            if (key < first || key >= limit) s[tile][n][2 * half + i] = -INFINITY;
           }
         }
       }
@@ -301,13 +318,16 @@ struct AttentionTile : TileQueries<T, kDim, kMTiles, Q> {
     for (int i = threadIdx.x; i < kTileChunks; i += kThreads) {  // chunks are permuted only within their rows
       if (!not_finite<T>(load_words(v + i * 16))) continue;
       store_zeros(v + i * 16);
-      lower_word(poison(), position + i / kChunks);
+      mark_rows(first_of(0), limit_of(0), kRows, position + i / kChunks);
     }
     __syncthreads();
-    const int first = load_word(poison());
+    spoil_marked();
+  }
+  // Rows that were marked get a NaN as sum of weights.
+  __device__ void spoil_marked() {
 #pragma unroll
     for (int i = 0; i < 2 * kMTiles; ++i) {
-      if (load_word(limit_of(fragment_row(i / 2, i % 2))) > first) l[i / 2][i % 2] = __int_as_float(0x7fffffff);
+      if (load_word(first_of(fragment_row(i / 2, i % 2))) < 0) l[i / 2][i % 2] = __int_as_float(0x7fffffff);
     }
   }
 
@@ -345,7 +365,7 @@ struct AttentionTile : TileQueries<T, kDim, kMTiles, Q> {
 
 // Other shapes use kernels/attention/rows.cuh. The shape decides, never the number of queries.
 inline bool has_tiles(const AttentionShape& shape) {
-  return has_tensor_rows(shape) && shape.head_dim % 8 == 0 && shape.head_dim <= 128 && shape.scale > 0;
+  return has_tensor_rows(shape) && shape.head_dim % 8 == 0 && shape.head_dim <= 256 && shape.scale > 0;
 }
 
 inline __device__ bool queries_aligned(const AttentionShape& shape, const void* q) {

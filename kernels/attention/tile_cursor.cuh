@@ -10,39 +10,26 @@
 
 namespace headrace::kernels::cuda {
 
-enum class Span { kSegment, kList };
-
-// One KV head's tiles of one segment or of a list of segments, up to position `limit`.
-template <typename T, Span kSpan>
+// One KV head's tiles of a segment: from the tile that holds position `first`, or the first one, up to position
+// `limit`.
+template <typename T, int kKeys>
 struct TileCursor {
-  const KvSegment* segments;
-  int count, kv_head, dim, limit;
-  int next = 0;               // segment
-  int position = 0, end = 0;  // the tile's first row; the end of the segment's rows
-  const T *k = nullptr, *v = nullptr;
+  int dim, position, end;  // the tile's first row; the end of the rows
+  const T *k, *v;
 
-  __device__ TileCursor(const KvSegment* list, int segment_count, int head, int head_dim, int most)
-      : segments(list), count(segment_count), kv_head(head), dim(head_dim), limit(most) {
-    open();
+  __device__ TileCursor(const KvSegment& segment, int kv_head, int head_dim, int first, int limit)
+      : dim(head_dim), end(min(segment.position + segment.rows, limit)) {
+    const int skip = max(first - segment.position, 0) / kKeys * kKeys;
+    const int64_t elements = (int64_t{kv_head} * segment.stride_rows + skip) * dim;
+    position = segment.position + skip;
+    k = static_cast<const T*>(segment.k) + elements;
+    v = static_cast<const T*>(segment.v) + elements;
   }
   __device__ bool done() const { return position >= end; }
   __device__ void advance() {
-    position += kPrefixTile;
-    k += kPrefixTile * dim;
-    v += kPrefixTile * dim;
-    if (kSpan == Span::kList && done()) open();
-  }
-
- private:
-  __device__ void open() {
-    while (done() && next < count) {
-      const KvSegment& segment = segments[next++];
-      const int64_t head = int64_t{kv_head} * segment.stride_rows * dim;
-      k = static_cast<const T*>(segment.k) + head;
-      v = static_cast<const T*>(segment.v) + head;
-      position = segment.position;
-      end = min(segment.position + segment.rows, limit);
-    }
+    position += kKeys;
+    k += kKeys * dim;
+    v += kKeys * dim;
   }
 };
 

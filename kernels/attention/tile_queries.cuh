@@ -10,13 +10,13 @@
 namespace headrace::kernels::cuda {
 
 // Q: the type of q, which is converted to T.
-template <typename T, int kDim, int kMTiles, typename Q>
+template <typename T, int kDim, int kMTiles, typename Q, int kWarpsOf, bool kInRegisters>
 struct TileQueries {
-  static constexpr int kWarps = 4, kThreads = 32 * kWarps;
+  static constexpr int kWarps = kWarpsOf, kThreads = 32 * kWarps;
   static constexpr int kWarpRows = 16 * kMTiles, kRows = kWarps * kWarpRows;
   static constexpr int kSteps = kDim / 16, kChunks = kDim / 8;  // a chunk: 16 bytes
   static constexpr int kRowBytes = kDim * 2;
-  static constexpr bool kQueriesInRegisters = kMTiles == 1;
+  static constexpr bool kQueriesInRegisters = kInRegisters;
   static constexpr int kScalesAt = kQueriesInRegisters ? 0 : kRows * kRowBytes;
   static constexpr int kBytes = kScalesAt + (kCasts<Q, T> ? kRows * 4 : 0);  // of shared memory
 
@@ -29,8 +29,9 @@ struct TileQueries {
     return static_cast<uint32_t>(row * kRowBytes + ((chunk ^ (row & 7)) << 4));
   }
   __device__ static int warp_row() { return threadIdx.x / 32 * kWarpRows; }
-  __device__ static int fragment_row(int tile, int half) {
-    return warp_row() + tile * 16 + half * 8 + threadIdx.x % 32 / 4;
+  __device__ static int fragment_row(int tile, int half) { return fragment_row(tile, half, threadIdx.x); }
+  __device__ static int fragment_row(int tile, int half, int thread) {
+    return thread / 32 * kWarpRows + tile * 16 + half * 8 + thread % 32 / 4;
   }
   // What a row's scores are multiplied by.
   __device__ float scale_of(int tile, int half) const {

@@ -9,6 +9,13 @@
 
 namespace headrace::kernels::cuda {
 
+// threadIdx.x, read again where it is needed, not kept in a register.
+__device__ inline int thread_now() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
 __device__ inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
 // Copies 16 bytes, of which `bytes` (0 or 16) are read and the rest is zero.
@@ -47,6 +54,9 @@ __device__ inline void store_word(uint32_t address, int word) {
 __device__ inline void lower_word(uint32_t address, int word) {
   asm volatile("red.shared.min.s32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
+__device__ inline void set_bits(uint32_t address, uint32_t bits) {
+  asm volatile("red.shared.or.b32 [%0], %1;" ::"r"(address), "r"(bits) : "memory");
+}
 __device__ inline uint4 load_words(uint32_t address) {
   uint4 words;
   asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -59,6 +69,9 @@ __device__ inline void store_words(uint32_t address, const uint4& words) {
   asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(words.x), "r"(words.y), "r"(words.z),
                "r"(words.w)
                : "memory");
+}
+__device__ inline void store_words(uint32_t address, const uint2& words) {
+  asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(address), "r"(words.x), "r"(words.y) : "memory");
 }
 __device__ inline float2 load_floats(uint32_t address) {
   float2 floats;

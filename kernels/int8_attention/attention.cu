@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(Int8Tiles<kDim>::kThreads, 1)
 
 template <typename Q, typename T, int kDim>
 void launch_own(const Int8AttentionParams& params, CudaStream& stream) {
-  using Tile = AttentionTile<T, kDim, 1, 2, 1, Q>;
+  using Tile = OwnTile<Q, T, kDim>;
   const int64_t end = params.first_position + params.shape.queries;
   const int64_t blocks = ceil_div(end, kKv8Tile) - params.first_position / kKv8Tile;
   launch(own_tile<Q, T, kDim>, "own_tile",
@@ -340,7 +340,8 @@ void launch_own(const Int8AttentionParams& params, CudaStream& stream) {
 template <typename Q, typename T>
 void launch_own(const Int8AttentionParams& params, CudaStream& stream) {
   if (params.shape.head_dim <= 64) return launch_own<Q, T, 64>(params, stream);
-  launch_own<Q, T, 128>(params, stream);
+  if (params.shape.head_dim <= 128) return launch_own<Q, T, 128>(params, stream);
+  launch_own<Q, T, 256>(params, stream);
 }
 void own_tiles(const Int8AttentionParams& params, CudaStream& stream) {
   const AttentionShape& shape = params.shape;

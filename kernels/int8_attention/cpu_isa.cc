@@ -11,6 +11,8 @@ namespace headrace::kernels::HEADRACE_ISA_NAMESPACE {
 
 namespace {
 
+constexpr int64_t kMaxInt8Dim = kMaxInt8AttentionHeadDim;
+
 // ---- Rows -----------------------------------------------------------------------------------------------------------
 
 // The row at `position` of a KV head, in K's or V's plane of its segment.
@@ -56,7 +58,7 @@ float quantise_row(const float* values, int64_t dim, int8_t* out) {
 void centre(const Int8CentreParams& params, int64_t kv_head) {
   const int64_t dim = params.head_dim, bytes = value_bytes(params.k_type, dim);
   float* sum = params.centre + kv_head * dim;
-  alignas(64) float row[kMaxDim];
+  alignas(64) float row[kMaxInt8Dim];
   for (int64_t i = 0; i < dim; ++i) sum[i] = 0.0f;
   for (int64_t position = 0; position < kInt8CentreRows; ++position) {
     read_row(params.k_type, row_of(params.segments, params.segment_count, &KvSegment::k, bytes, kv_head, position), dim,
@@ -73,8 +75,8 @@ char* block_of(const Int8KvRows& rows, int64_t kv_heads, int64_t tile, int64_t k
 void convert_keys(const Int8KvParams& params, const char* rows, int64_t kv_head, int64_t padded_dim, char* block) {
   const int64_t dim = params.head_dim, bytes = value_bytes(params.k_type, dim);
   const float* middle = params.centre + kv_head * dim;
-  alignas(64) float row[kMaxDim];
-  alignas(64) int8_t quantised[kMaxDim];
+  alignas(64) float row[kMaxInt8Dim];
+  alignas(64) int8_t quantised[kMaxInt8Dim];
   int8_t* out = reinterpret_cast<int8_t*>(block);
   int32_t* sums = reinterpret_cast<int32_t*>(block + cpu::kv8_sums(padded_dim));
   float* scales = reinterpret_cast<float*>(block + cpu::kv8_k_scales(padded_dim));
@@ -93,8 +95,8 @@ void convert_keys(const Int8KvParams& params, const char* rows, int64_t kv_head,
 
 void convert_values(const Int8KvParams& params, const char* rows, int64_t padded_dim, char* block) {
   const int64_t dim = params.head_dim, bytes = value_bytes(params.v_type, dim);
-  alignas(64) float values[kTile * kMaxDim];
-  alignas(64) int32_t top[kMaxDim] = {};
+  alignas(64) float values[kTile * kMaxInt8Dim];
+  alignas(64) int32_t top[kMaxInt8Dim] = {};
   int8_t* out = reinterpret_cast<int8_t*>(block + cpu::kv8_v(padded_dim));
   float* scales = reinterpret_cast<float*>(block + cpu::kv8_v_scales(padded_dim));
   for (int64_t r = 0; r < kTile; ++r) {
@@ -103,7 +105,7 @@ void convert_values(const Int8KvParams& params, const char* rows, int64_t padded
     read_row(params.v_type, rows + r * bytes, dim, row);
     for (int64_t i = 0; i < dim; ++i) top[i] = top[i] < magnitude_bits(row[i]) ? magnitude_bits(row[i]) : top[i];
   }
-  Int8Scale scale[kMaxDim];
+  Int8Scale scale[kMaxInt8Dim];
   for (int64_t i = 0; i < padded_dim; ++i) {
     scale[i] = int8_scale(top[i]);
     scales[i] = scale[i].scale;
@@ -218,8 +220,8 @@ struct Int8Work {
   int64_t padded_dim;
   float scale[kMaxRows];   // of a row's scores: q's own, that of softmax, and 1 / block
   float centre[kMaxRows];  // what its scores lack: q.c, times that of softmax
-  alignas(64) int8_t q[kMaxRows * kMaxDim * kXBytes];
-  alignas(64) int32_t sums[kBlockRows * kMaxDim];
+  alignas(64) int8_t q[kMaxRows * kMaxInt8Dim * kXBytes];
+  alignas(64) int32_t sums[kBlockRows * kMaxInt8Dim];
   alignas(64) int8_t weights[kBlockRows * kTile * kXBytes];
 };
 
@@ -227,8 +229,8 @@ void start_queries(const Int8AttentionParams& params, const AttentionBlock& bloc
   const AttentionShape& shape = params.shape;
   const int64_t dim = shape.head_dim, bytes = value_bytes(shape.type, 1), rotation = dim & -dim;
   work.padded_dim = kv8_dim(dim, cpu::kKv8Multiple);
-  alignas(64) float row[kMaxDim];
-  alignas(64) int8_t quantised[kMaxDim];
+  alignas(64) float row[kMaxInt8Dim];
+  alignas(64) int8_t quantised[kMaxInt8Dim];
   const float* middle = params.centre + block.kv_head * dim;
   memset(quantised, 0, sizeof quantised);
   for (int64_t r = 0; r < w.rows; ++r) {
@@ -297,7 +299,7 @@ void see_int8_tile(const char* block, int64_t first, int64_t count, Int8Work& wo
       const int64_t rows = smaller(kTileRows, count - r);
       for (int64_t i = 0; i < rows; ++i) {
         d.x[i] = x + (r + i) * x_bytes;
-        d.out[i] = work.sums + (r + i) * kMaxDim;
+        d.out[i] = work.sums + (r + i) * kMaxInt8Dim;
       }
       run(rows);
     }
@@ -311,7 +313,8 @@ void see_int8_tile(const char* block, int64_t first, int64_t count, Int8Work& wo
   alignas(64) float keep[kBlockRows + kLanes], add[kBlockRows + kLanes], sum[kBlockRows];
   for (int64_t r = 0; r < count; ++r) {
     float top;
-    sum[r] = weigh(work.sums + r * kMaxDim, work.scale[first + r], k_scales, &top, work.weights + r * kTile * kXBytes);
+    sum[r] =
+        weigh(work.sums + r * kMaxInt8Dim, work.scale[first + r], k_scales, &top, work.weights + r * kTile * kXBytes);
     float& m = w.m[first + r];
     const float before = m;
     m = m < top ? top : m;
@@ -329,7 +332,7 @@ void see_int8_tile(const char* block, int64_t first, int64_t count, Int8Work& wo
   for_rows(work.weights, kTile * kXBytes, [&](int64_t rows) { some_rows<false>(d, rows); });
   for (int64_t r = 0; r < count; ++r) {
     w.l[first + r] = w.l[first + r] * keep[r] + sum[r] * add[r];
-    add_sums(work.sums + r * kMaxDim, v_scales, keep[r], add[r] / 255.0f, dim, w.o + (first + r) * w.stride);
+    add_sums(work.sums + r * kMaxInt8Dim, v_scales, keep[r], add[r] / 255.0f, dim, w.o + (first + r) * w.stride);
   }
 }
 

@@ -16,7 +16,7 @@ static_assert(kernels::kKv8Tile == kPrefixTile);
 
 void check_rows(int64_t kv_heads, int64_t head_dim) {
   CHECK(kv_heads > 0, "kv_heads=", kv_heads);
-  CHECK(head_dim > 0 && head_dim % 2 == 0 && head_dim <= kMaxAttentionHeadDim, "head_dim=", head_dim);
+  CHECK(head_dim > 0 && head_dim % 2 == 0 && head_dim <= kMaxInt8AttentionHeadDim, "head_dim=", head_dim);
 }
 
 void check_segments(const KvSegment* segments, int64_t count) {
@@ -65,7 +65,7 @@ void int8_attention(const Int8AttentionParams& params, Stream& stream) {
   CHECK(s.queries >= 0 && s.heads > 0 && s.heads % s.kv_heads == 0, "queries=", s.queries, " heads=", s.heads,
         " kv_heads=", s.kv_heads);
   CHECK(s.q_stride >= s.heads * s.head_dim, "q_stride=", s.q_stride, " heads=", s.heads, " head_dim=", s.head_dim);
-  CHECK(std::isfinite(s.scale) && s.scale > 0, "scale=", s.scale);
+  CHECK(std::isfinite(s.scale) && s.scale > 0 && s.window == 0, "scale=", s.scale, " window=", s.window);
   CHECK(!low_bit(s.k_type) && !low_bit(s.v_type), dtype_name(s.k_type), " and ", dtype_name(s.v_type));
   CHECK(params.first_position >= kInt8CentreRows, "first_position=", params.first_position);
   if (s.queries == 0) return;

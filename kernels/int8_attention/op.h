@@ -35,6 +35,8 @@ namespace headrace {
 // which c is the mean.
 constexpr int64_t kInt8CentreRows = 512;
 
+constexpr int64_t kMaxInt8AttentionHeadDim = 256;  // must be even
+
 // Elements that one transform of a head spans: the largest power of two that divides head_dim.
 constexpr int64_t head_rotation(int64_t head_dim) { return head_dim & -head_dim; }
 
@@ -72,7 +74,7 @@ void int8_kv(const Int8KvParams& params, Stream& stream);
 // kInt8CentreRows; `kv` has the rows before the last query's tile; the segments cover the rows of all queries' own
 // tiles.
 struct Int8AttentionParams {
-  AttentionShape shape;  // its k_type and v_type: of the segments' rows
+  AttentionShape shape;  // its k_type and v_type: of the segments' rows; without a window
   const void* q;         // [queries, heads, head_dim], strided
   Int8KvRows kv;
   const float* centre;        // that was taken from the keys of `kv`

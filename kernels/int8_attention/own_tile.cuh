@@ -20,14 +20,18 @@ __device__ inline Kv8Workspace workspace_of(const AttentionShape& shape) {
 
 struct OwnRow {
   const void* q;
-  int limit;
+  int first, limit;  // positions that it sees; those before the tile are no matter
 };
+
+// With a large head, q stays in shared memory.
+template <typename Q, typename T, int kDim>
+using OwnTile = AttentionTile<T, kDim, 1, 2, 1, Q, 4, kDim <= 128>;
 
 // A block: the queries of one tile of 64 positions, of one head.
 template <typename Q, typename T, int kDim>
 __global__ void __launch_bounds__(128, 2) own_tile(const __grid_constant__ Int8AttentionParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
-  using Tile = AttentionTile<T, kDim, 1, 2, 1, Q>;
+  using Tile = OwnTile<Q, T, kDim>;
   static_assert(Tile::kRows == kKv8Tile);
   const AttentionShape& shape = params.shape;
   const int head = blockIdx.x, dim = static_cast<int>(shape.head_dim);
@@ -38,16 +42,13 @@ __global__ void __launch_bounds__(128, 2) own_tile(const __grid_constant__ Int8A
   const auto row_of = [&](int row) {
     const int position = position_of(row);
     const int64_t at = int64_t{position - first} * shape.q_stride + int64_t{head} * dim;
-    return OwnRow{static_cast<const Q*>(params.q) + at, position + 1};
+    return OwnRow{static_cast<const Q*>(params.q) + at, 0, position + 1};
   };
-  const KvSegment* const segment = &segment_at(params.segments, params.segment_count, own);
-  TileCursor<T, Span::kSegment> cursor(segment, 1, kv_head, dim, min(own + Tile::kRows, end));
-  cursor.k += int64_t{own - cursor.position} * dim;
-  cursor.v += int64_t{own - cursor.position} * dim;
-  cursor.position = own;
+  const TileBounds bounds = {own, 0, position_of(0) + 1, min(own + Tile::kRows, end)};
   Tile tile;
-  tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), position_of(0) + 1, row_of);
-  tile.walk(cursor, true, row_of);
+  tile.start(shared, shape.scale, dim, queries_aligned(shape, params.q), bounds, row_of);
+  tile.walk({segment_at(params.segments, params.segment_count, own), kv_head, dim, bounds.first, bounds.limit}, true,
+            row_of);
   tile.finish();
   const Kv8Workspace at = workspace_of(shape);
   for (int half = 0; half < 2; ++half) {

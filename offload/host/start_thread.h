@@ -14,7 +14,7 @@ namespace headrace {
 // thread that reads from disk".
 [[noreturn]] void refuse_thread(const std::string& what);
 
-// Several times the deepest stack of ours: attention on the CPU, about 700 KiB. Untouched pages take no memory.
+// Several times the deepest stack of ours: attention on the CPU, about 900 KiB. Untouched pages take no memory.
 constexpr size_t kThreadStackBytes = size_t{4} << 20;
 // Sets that size for all threads that the process starts later; std::thread has no parameter for it. The functions
 // below call it.

@@ -19,13 +19,13 @@ using testing_support::rounded;
 
 std::string AttentionCase::name() const {
   return str(heads, "/", kv_heads, " heads of ", head_dim, ", ", dtype_name(type), " ", dtype_name(k_type), " ",
-             dtype_name(v_type), ", q * ", q_scale);
+             dtype_name(v_type), ", q * ", q_scale, ", window ", window);
 }
 
 float AttentionCase::scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
 
 AttentionShape AttentionCase::shape(int64_t queries, int64_t q_stride) const {
-  return {queries, heads, kv_heads, head_dim, q_stride, type, k_type, v_type, scale()};
+  return {queries, heads, kv_heads, head_dim, q_stride, type, k_type, v_type, scale(), window};
 }
 
 std::vector<AttentionCase> attention_cases() {
@@ -38,15 +38,20 @@ std::vector<AttentionCase> attention_cases() {
   struct Heads {
     int64_t heads, kv_heads, head_dim;
   };
-  constexpr Heads kShapes[] = {{9, 3, 64}, {7, 1, 80}, {4, 2, 96}, {8, 2, 128}, {3, 1, 256}, {2, 2, 16},
-                               {4, 4, 32}, {5, 1, 2},  {70, 1, 8}, {6, 2, 46},  {1, 1, 48},  {6, 1, 112}};
+  constexpr Heads kShapes[] = {{9, 3, 64}, {7, 1, 80}, {4, 2, 96}, {8, 2, 128}, {3, 1, 256}, {2, 2, 16}, {4, 4, 32},
+                               {5, 1, 2},  {70, 1, 8}, {6, 2, 46}, {1, 1, 48},  {6, 1, 112}, {3, 1, 512}};
   for (const Heads& h : kShapes) {
     for (DType type : {DType::kF32, DType::kBF16}) {
       cases.push_back({h.heads, h.kv_heads, h.head_dim, type, type, type});
     }
   }
-  for (const int64_t head_dim : {64, 80, 128}) {  // rows of f16 by queries of bf16, on tensor cores
+  for (const int64_t head_dim : {64, 80, 128, 256}) {  // rows of f16 by queries of bf16, on tensor cores
     cases.push_back({6, 2, head_dim, DType::kBF16, DType::kF16, DType::kF16});
+  }
+  // Sizes between 256 and 512, and between 128 and 256, with and without a multiple of 8 and of 4.
+  cases.push_back({3, 1, 330});
+  for (const int64_t head_dim : {200, 256, 328, 512}) {
+    cases.push_back({2, 1, head_dim, DType::kF16, DType::kF16, DType::kF16});
   }
   // Queries beyond what f16 holds, 65,504, and below.
   for (const float q_scale : {60.0f, 1e-7f, 2e4f}) {
@@ -64,13 +69,41 @@ std::vector<AttentionCase> prefix_cases() {
   constexpr DType kF32 = DType::kF32, kF16 = DType::kF16, kBF16 = DType::kBF16;
   constexpr DType kInt8 = DType::kInt8, kInt4 = DType::kInt4;
   std::vector<AttentionCase> low_bit = {
-      {4, 2, 18, kF32, kInt8, kInt8},  {9, 3, 64, kBF16, kInt8, kInt8},        {7, 1, 80, kF16, kInt8, kInt8},
-      {4, 2, 96, kBF16, kInt8, kInt8}, {8, 2, 128, kBF16, kInt8, kInt8},       {3, 1, 256, kBF16, kInt8, kInt8},
-      {6, 2, 64, kBF16, kInt8, kBF16}, {6, 2, 64, kF32, kF16, kInt8},          {4, 2, 128, kF16, kF16, kInt8},
-      {5, 1, 32, kF32, kInt4, kInt4},  {9, 3, 64, kBF16, kInt4, kInt4},        {8, 2, 128, kBF16, kInt4, kInt4},
-      {3, 1, 256, kF16, kInt4, kInt4}, {9, 3, 64, kBF16, kInt8, kInt8, 60.0f}, {9, 3, 64, kF32, kInt4, kInt4, 60.0f}};
+      {4, 2, 18, kF32, kInt8, kInt8},         {9, 3, 64, kBF16, kInt8, kInt8},      {7, 1, 80, kF16, kInt8, kInt8},
+      {4, 2, 96, kBF16, kInt8, kInt8},        {8, 2, 128, kBF16, kInt8, kInt8},     {3, 1, 256, kBF16, kInt8, kInt8},
+      {6, 2, 64, kBF16, kInt8, kBF16},        {6, 2, 64, kF32, kF16, kInt8},        {4, 2, 128, kF16, kF16, kInt8},
+      {5, 1, 32, kF32, kInt4, kInt4},         {9, 3, 64, kBF16, kInt4, kInt4},      {8, 2, 128, kBF16, kInt4, kInt4},
+      {3, 1, 256, kF16, kInt4, kInt4},        {2, 1, 256, kF16, kInt8, kInt8},      {20, 1, 256, kBF16, kInt8, kInt8},
+      {2, 1, 512, kBF16, kInt8, kInt8},       {2, 1, 512, kBF16, kInt4, kInt4},     {20, 1, 256, kBF16, kInt4, kInt4},
+      {9, 3, 64, kBF16, kInt8, kInt8, 60.0f}, {9, 3, 64, kF32, kInt4, kInt4, 60.0f}};
   std::vector<AttentionCase> cases = attention_cases();
   for (size_t i = 0; i < low_bit.size(); i += testing::kSanitized ? 3 : 1) cases.push_back(low_bit[i]);
+  return cases;
+}
+
+std::vector<AttentionCase> windowed_cases() {
+  constexpr DType kF32 = DType::kF32, kF16 = DType::kF16, kBF16 = DType::kBF16;
+  constexpr DType kInt8 = DType::kInt8, kInt4 = DType::kInt4;
+  struct Types {
+    int64_t heads, kv_heads, head_dim;
+    DType type, k_type, v_type;
+  };
+  const std::vector<Types> shapes = {
+      {4, 2, 18, kF32, kF32, kF32},     {9, 3, 64, kBF16, kBF16, kBF16},  {4, 2, 128, kBF16, kF16, kF16},
+      {3, 1, 256, kBF16, kBF16, kBF16}, {2, 1, 512, kF16, kF16, kF16},    {5, 1, 80, kF16, kF16, kF16},
+      {2, 1, 40, kBF16, kBF16, kF32},   {9, 3, 64, kBF16, kInt8, kInt8},  {2, 1, 128, kBF16, kInt4, kInt4},
+      {2, 1, 256, kBF16, kInt8, kInt8}, {2, 1, 256, kF16, kInt4, kInt4},  {4, 1, 64, kF32, kF32, kInt8},
+      {2, 1, 32, kF32, kInt4, kInt4},   {2, 1, 128, kF16, kInt8, kInt8},  {2, 1, 200, kBF16, kF16, kF16},
+      {2, 1, 512, kBF16, kInt8, kInt8}, {7, 1, 128, kBF16, kBF16, kBF16}, {20, 1, 256, kBF16, kInt8, kInt8}};
+  std::vector<AttentionCase> cases;
+  constexpr int64_t kWindows[] = {20, 64, 192, 300, 320, 448, 4096, 1};
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const Types& s = shapes[i];
+    for (size_t j = 0; j < (testing::kSanitized ? 1 : 2); ++j) {  // every shape has one window that reaches the prefix
+      const int64_t window = j == 0 ? kWindows[3 + i % 3] : kWindows[(i + 3 * j) % std::size(kWindows)];
+      cases.push_back({s.heads, s.kv_heads, s.head_dim, s.type, s.k_type, s.v_type, 1.0f, window});
+    }
+  }
   return cases;
 }
 
@@ -125,6 +158,12 @@ double root_mean_square(const float* values, int64_t count) {
   return std::sqrt(sum / static_cast<double>(count));
 }
 }  // namespace
+
+std::vector<int64_t> seen_rows(const AttentionCase& c, int64_t t) {
+  std::vector<int64_t> rows(static_cast<size_t>(t + 1 - first_seen(t, c.window)));
+  std::iota(rows.begin(), rows.end(), first_seen(t, c.window));
+  return rows;
+}
 
 void attend(const AttentionContext& context, const float* q, const std::vector<int64_t>& rows, double weight_error,
             AttentionExpectation* out) {

@@ -16,6 +16,7 @@ struct AttentionCase {
   int64_t heads = 3, kv_heads = 1, head_dim = 16;
   DType type = DType::kF32, k_type = DType::kF32, v_type = DType::kF32;
   float q_scale = 1.0f;  // of the queries' values: large ones make large scores
+  int64_t window = 0;
 
   std::string name() const;
   float scale() const;
@@ -27,6 +28,8 @@ struct AttentionCase {
 std::vector<AttentionCase> attention_cases();
 // The same, and those whose prefix is low-bit rows.
 std::vector<AttentionCase> prefix_cases();
+// With a window: shorter than a tile, than the tail, a multiple of a tile, longer than the context.
+std::vector<AttentionCase> windowed_cases();
 
 // Rows of one layer: K and V are [rows][kv_heads][head_dim], rounded to the cache's types.
 struct AttentionContext {
@@ -59,6 +62,8 @@ std::vector<Poison> poisons();
 struct AttentionExpectation {
   std::vector<double> values, magnitude;
 };
+// The rows of positions [first_seen(t), t].
+std::vector<int64_t> seen_rows(const AttentionCase& c, int64_t t);
 // Appends the result of one query ([heads][head_dim]) over some rows of the context. `weight_error`: relative, of each
 // weight, beyond fp32's.
 void attend(const AttentionContext& context, const float* q, const std::vector<int64_t>& rows, double weight_error,

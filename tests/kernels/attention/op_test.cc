@@ -51,15 +51,20 @@ struct Pass {
   }
   // Rows of the context that a node sees: of the prefix, or all.
   std::vector<int64_t> prefix_rows(size_t node) const {
-    std::vector<int64_t> rows(static_cast<size_t>(tail_begin(positions[node])));
-    std::iota(rows.begin(), rows.end(), int64_t{0});
+    std::vector<int64_t> rows = seen_rows(c, positions[node]);
+    std::erase_if(rows, [&](int64_t row) { return row >= tail_begin(positions[node]); });
     return rows;
   }
   std::vector<int64_t> rows(size_t node) const {
-    std::vector<int64_t> all(static_cast<size_t>(committed));
-    std::iota(all.begin(), all.end(), int64_t{0});
-    for (int32_t ancestor : paths[node]) all.push_back(committed + ancestor);
+    std::vector<int64_t> all = seen_rows(c, positions[node]);
+    for (int64_t& row : all) {
+      if (row >= committed) row = committed + paths[node][static_cast<size_t>(row - committed)];
+    }
     return all;
+  }
+  bool sees(size_t node, int64_t row) const {
+    const std::vector<int64_t> all = rows(node);
+    return std::find(all.begin(), all.end(), row) != all.end();
   }
   const float* query(size_t node) const { return q.data() + static_cast<int64_t>(node) * c.heads * c.head_dim; }
 };
@@ -202,6 +207,18 @@ void DecodeAttentionTest::check(const AttentionCase& c, int64_t committed, int64
 
 TEST_P(DecodeAttentionTest, EqualsPlainAttention) {
   for (const AttentionCase& c : prefix_cases()) check(c, 470, 5, 128);
+}
+
+TEST_P(DecodeAttentionTest, SeesItsWindow) {
+  for (const AttentionCase& c : windowed_cases()) {
+    check(c, 470, 3, 128);
+    check(c, 800, 9, 192);
+  }
+  for (int64_t window : {1, 2, 15, 16, 17, 63, 64, 65, 255, 256, 257, 300, 383, 384, 385, 700, 701, 702, 1000}) {
+    for (DType type : {DType::kF32, DType::kBF16}) {
+      check({3, 1, type == DType::kF32 ? 20 : 24, type, type, type, 1.0f, window}, 700, 13, 192);
+    }
+  }
 }
 
 TEST_P(DecodeAttentionTest, AnyLengthAndTree) {
@@ -391,7 +408,12 @@ TEST_P(DecodeAttentionTest, OtherPathsDoNotReachANode) {
   constexpr int64_t kNodes = 24;
   const std::vector<Poison> all = poisons();
   size_t turn = 0;  // a case has one poison for each of its four places: all of them cost minutes
-  for (const AttentionCase& c : attention_cases()) {
+  std::vector<AttentionCase> cases = attention_cases();
+  for (const int64_t window : {3, 7, 16, 300}) {
+    cases.push_back({4, 2, 18, DType::kF32, DType::kF32, DType::kF32, 1.0f, window});
+    cases.push_back({4, 2, 128, DType::kBF16, DType::kBF16, DType::kBF16, 1.0f, window});
+  }
+  for (const AttentionCase& c : cases) {
     for (int64_t committed : {20, 317}) {
       const Pass pass(c, committed, kNodes, 2);
       const Segments segments = committed_segments(pass, 192);
@@ -404,9 +426,8 @@ TEST_P(DecodeAttentionTest, OtherPathsDoNotReachANode) {
         if (poison.k && poison.v) std::fill_n(other.q.begin() + bad * static_cast<int64_t>(row), row, poison.value);
         const Result got = run(other, segments, all_nodes(other));
         for (size_t node = 0; node < kNodes; ++node) {
-          const std::vector<int32_t>& path = pass.paths[node];
           const std::string what = str(c.name(), ": node ", node, " of ", committed, ", ", poison.name(), " at ", bad);
-          if (std::find(path.begin(), path.end(), bad) == path.end()) {
+          if (!pass.sees(node, committed + bad)) {
             ASSERT_EQ(std::memcmp(&got.out[node * row_bytes], &clean.out[node * row_bytes], row_bytes), 0) << what;
           } else if (poison.shows()) {
             const std::vector<float> values = testing_support::decode(got.out, c.type);
@@ -486,6 +507,99 @@ TEST_P(DecodeAttentionTest, RowsBehindAPrefixDoNotReachItsState) {
         ASSERT_GT(shorter, 0);
         ASSERT_TRUE(longer > 0 || !poison.shows());
       }
+    }
+  }
+}
+
+// Rows before a query's window do not reach it, whatever they hold, and a segment that has none but such rows, or
+// begins with them, need not be there. A window that all rows are in changes no bit.
+TEST_P(DecodeAttentionTest, RowsBeforeAWindowDoNotReachIt) {
+  constexpr int64_t kCommitted = 1000, kNodes = 40;
+  const std::vector<Poison> all = poisons();
+  size_t turn = 0;
+  for (const AttentionCase& c : windowed_cases()) {
+    const Pass pass(c, kCommitted, kNodes, 2);
+    const std::vector<size_t> nodes = all_nodes(pass), few = {0, 1, kNodes - 2, kNodes - 1};
+    const size_t heads = static_cast<size_t>(c.heads), row = heads * static_cast<size_t>(c.head_dim);
+    const size_t row_bytes = row * dtype_bytes(c.type);
+    const Result clean = run(pass, committed_segments(pass, 192), nodes);
+    const auto expect_same = [&](const Result& got, size_t i, size_t node, const std::string& what) {
+      ASSERT_EQ(std::memcmp(&got.out[i * row_bytes], &clean.out[node * row_bytes], row_bytes), 0) << what;
+      ASSERT_EQ(std::memcmp(&got.o[i * row], &clean.o[node * row], row * 4), 0) << what;
+      ASSERT_EQ(std::memcmp(&got.ml[i * 2 * heads], &clean.ml[node * 2 * heads], heads * 8), 0) << what;
+    };
+    // The middle one of the nodes' windows decides where the poison ends, so that some see it.
+    std::vector<int64_t> firsts;
+    for (size_t node : nodes) firsts.push_back(first_seen(pass.positions[node], c.window));
+    std::vector<int64_t> sorted = firsts;
+    std::sort(sorted.begin(), sorted.end());
+    const int64_t middle = sorted[kNodes / 2];
+    const Poison& poison = all[turn++ % all.size()];
+    Pass other(pass);
+    poison.put(0, std::min(middle, kCommitted), &other.context);
+    for (const std::vector<size_t>& some : {nodes, few}) {
+      const Result got = run(other, committed_segments(other, 192), some);
+      const std::vector<float> values = testing_support::decode(got.out, c.type);
+      for (size_t i = 0; i < some.size(); ++i) {
+        const std::string what = str(c.name(), ": node ", some[i], " of ", some.size(), ", ", poison.name());
+        if (firsts[some[i]] >= middle) {
+          expect_same(got, i, some[i], what);
+        } else if (poison.shows() && firsts[some[i]] < kCommitted) {
+          ASSERT_FALSE(std::isfinite(values[i * row + row - 1])) << what;
+        }
+      }
+    }
+    // Without whole tiles before all windows: a segment less, or a part of one.
+    Segments shorter = committed_segments(pass, 192);
+    const int64_t begin = sorted.front() / kPrefixTile * kPrefixTile;
+    std::erase_if(shorter.list, [&](const KvSegment& segment) { return segment.position + segment.rows <= begin; });
+    if (!shorter.list.empty() && shorter.list.front().position < begin) {
+      KvSegment& segment = shorter.list.front();
+      const auto skipped = static_cast<int32_t>(begin - segment.position);
+      if (low_bit(c.k_type) && low_bit(c.v_type)) {
+        segment.first_row = skipped;
+      } else if (!low_bit(c.k_type) && !low_bit(c.v_type)) {
+        const int64_t elements = skipped * c.head_dim;
+        segment.k = static_cast<const std::byte*>(segment.k) + elements * static_cast<int64_t>(dtype_bytes(c.k_type));
+        segment.v = static_cast<const std::byte*>(segment.v) + elements * static_cast<int64_t>(dtype_bytes(c.v_type));
+      }
+      if (low_bit(c.k_type) == low_bit(c.v_type)) {
+        segment.position += skipped;
+        segment.rows -= skipped;
+      }
+    }
+    const Result got = run(pass, shorter, nodes);
+    for (size_t i = 0; i < nodes.size(); ++i) expect_same(got, i, i, str(c.name(), ": node ", i, ", shorter"));
+    Pass whole(pass);
+    whole.c.window = 0;
+    const Result unlimited = run(whole, committed_segments(whole, 192), nodes);
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      if (firsts[i] == 0) expect_same(unlimited, i, i, str(c.name(), ": node ", i, ", without a window"));
+    }
+  }
+}
+
+// Of nodes with windows that begin in different tiles, each has the bits that it has alone.
+TEST_P(DecodeAttentionTest, SameBitsInAWindowWhoeverRidesAlong) {
+  constexpr size_t kNodes = 64;
+  for (const AttentionCase& c : windowed_cases()) {
+    const Pass pass(c, 830, kNodes, 2);
+    const Segments committed = committed_segments(pass, 192);
+    const Result all = run(pass, committed, all_nodes(pass));
+    const size_t row_bytes = static_cast<size_t>(c.heads * c.head_dim) * dtype_bytes(c.type);
+    const auto expect_same = [&](const std::vector<size_t>& nodes) {
+      const Result got = run(pass, committed, nodes);
+      for (size_t i = 0; i < nodes.size(); ++i) {
+        ASSERT_EQ(std::memcmp(&got.out[i * row_bytes], &all.out[nodes[i] * row_bytes], row_bytes), 0)
+            << c.name() << ": node " << nodes[i] << " in place " << i << " of " << nodes.size();
+      }
+    };
+    for (size_t node = 0; node < kNodes; node += 9) expect_same({node});
+    std::vector<size_t> nodes = all_nodes(pass);
+    std::mt19937 random(3);
+    for (size_t count : {2, 5, 13, 31, 64}) {
+      std::shuffle(nodes.begin(), nodes.end(), random);
+      expect_same({nodes.begin(), nodes.begin() + static_cast<int64_t>(count)});
     }
   }
 }

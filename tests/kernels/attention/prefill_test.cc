@@ -57,11 +57,8 @@ void PrefillAttentionTest::check(const AttentionCase& c, int64_t rows, int64_t r
   const AttentionContext context(c, rows, 1);
   const std::vector<float> q = queries(c, rows);
   AttentionExpectation expected;
-  std::vector<int64_t> seen(static_cast<size_t>(first));
-  std::iota(seen.begin(), seen.end(), int64_t{0});
   for (int64_t i = first; i < rows; ++i) {
-    seen.push_back(i);
-    attend(context, q.data() + i * c.heads * c.head_dim, seen, prefill_weight_error(c), &expected);
+    attend(context, q.data() + i * c.heads * c.head_dim, seen_rows(c, i), prefill_weight_error(c), &expected);
   }
   const auto out = run(c, segments(context, rows_each, 3), q, first, rows - first, 5);
   expect_close(testing_support::decode(out, c.type), expected.values, expected.magnitude, c.type,
@@ -79,12 +76,26 @@ TEST_P(PrefillAttentionTest, AnyLengthAndFirstPosition) {
     for (int64_t first : {1, 63, 64, 200, 299}) check(c, 300, 192, first);
     check(c, 700, 512, 600);
   }
-  for (const int64_t head_dim : {24, 64, 80, 128}) {  // of the kernel with tiles
+  for (const int64_t head_dim : {24, 64, 80, 128, 256}) {  // of the kernel with tiles
     for (const DType type : {DType::kBF16, DType::kF16}) {
-      const AttentionCase c{4, 2, head_dim, type, type, type};
+      const AttentionCase c{head_dim == 256 ? 1 : 4, head_dim == 256 ? 1 : 2, head_dim, type, type, type};
       const int64_t rows = testing::kSanitized ? 200 : 700;
       check(c, rows, 512, 0);
       check(c, rows, 512, rows / 2 - 17);
+    }
+  }
+}
+
+TEST_P(PrefillAttentionTest, SeesItsWindow) {
+  for (const AttentionCase& c : windowed_cases()) {
+    if (low_bit(c.k_type) || low_bit(c.v_type)) continue;
+    check(c, 300, 192, 0);
+    check(c, 460, 128, 400);
+  }
+  for (int64_t window : {1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200, 299, 300}) {
+    for (DType type : {DType::kF32, DType::kBF16}) {
+      check({3, 1, type == DType::kF32 ? 20 : 24, type, type, type, 1.0f, window}, 300, 128, 0);
+      check({2, 1, 64, type, type, type, 20.0f, window}, 300, 64, 150);
     }
   }
 }
@@ -119,6 +130,11 @@ TEST_P(PrefillAttentionTest, SameBitsHoweverItIsCut) {
                                  AttentionCase{2, 1, 128, DType::kBF16, DType::kBF16, DType::kBF16, 20.0f},
                                  AttentionCase{2, 2, 48, DType::kBF16, DType::kBF16, DType::kF32},
                                  AttentionCase{2, 1, 128, DType::kBF16, DType::kF16, DType::kF16, 20.0f},
+                                 AttentionCase{1, 1, 256, DType::kBF16, DType::kBF16, DType::kBF16, 20.0f},
+                                 AttentionCase{2, 1, 18, DType::kF32, DType::kF32, DType::kF32, 1.0f, 100},
+                                 AttentionCase{2, 1, 128, DType::kBF16, DType::kBF16, DType::kBF16, 20.0f, 70},
+                                 AttentionCase{2, 1, 64, DType::kBF16, DType::kF16, DType::kF16, 20.0f, 128},
+                                 AttentionCase{1, 1, 256, DType::kF16, DType::kF16, DType::kF16, 20.0f, 33},
                                  AttentionCase{2, 1, 32, DType::kF16, DType::kF16, DType::kF16}}) {
     const AttentionContext context(c, kRows, 1);
     const std::vector<float> q = queries(c, kRows);
@@ -141,6 +157,11 @@ TEST_P(PrefillAttentionTest, SameBitsHoweverItIsCut) {
     for (int64_t first = 0; first < kRows; first += 7) expect_same(one, first, 1, "a query alone");
     expect_same(one, 13, 200, "an odd cut");
     expect_same(segments(context, 64, 1), 0, kRows, "many segments");
+    if (c.window > 0) {  // rows before the window need not be there
+      Segments some = segments(context, 64, 1);
+      some.list.erase(some.list.begin(), some.list.begin() + first_seen(290, c.window) / 64);
+      expect_same(some, 290, kRows - 290, "fewer segments");
+    }
     one = {};
     for (int threads : {1, 3}) {
       open(threads);
@@ -174,6 +195,37 @@ TEST_P(PrefillAttentionTest, RowsBehindAQueryDoNotReachIt) {
       }
     }
     turn += 2;  // so that each first row has had each of the six poisons after six cases
+  }
+}
+
+// A query's bits do not depend on the rows before its window.
+TEST_P(PrefillAttentionTest, RowsBeforeAWindowDoNotReachIt) {
+  constexpr int64_t kRows = 333;
+  const std::vector<Poison> all = poisons();
+  size_t turn = 0;
+  for (const AttentionCase& c : windowed_cases()) {
+    if (low_bit(c.k_type) || low_bit(c.v_type)) continue;
+    const AttentionContext context(c, kRows, 1);
+    const std::vector<float> q = queries(c, kRows);
+    const size_t row = static_cast<size_t>(c.heads * c.head_dim), row_bytes = row * dtype_bytes(c.type);
+    const std::vector<std::byte> clean = run(c, segments(context, 128, 2), q, 0, kRows);
+    for (int64_t bad : {0, 37, 95}) {
+      const Poison& poison = all[turn++ % all.size()];
+      AttentionContext poisoned(context);
+      poison.put(bad, bad + 1, &poisoned);
+      const auto got = run(c, segments(poisoned, 128, 2), q, 0, kRows);
+      const std::vector<float> values = testing_support::decode(got, c.type);
+      for (int64_t i = 0; i < kRows; ++i) {
+        const auto at = static_cast<size_t>(i);
+        const std::string what = str(c.name(), ": ", poison.name(), " in row ", bad, ", query ", i);
+        if (bad > i || bad < first_seen(i, c.window)) {
+          ASSERT_EQ(std::memcmp(&got[at * row_bytes], &clean[at * row_bytes], row_bytes), 0) << what;
+        } else if (poison.shows()) {
+          ASSERT_FALSE(std::isfinite(values[at * row + row - 1])) << what;
+        }
+      }
+    }
+    ++turn;
   }
 }
 
