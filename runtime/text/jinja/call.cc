@@ -58,16 +58,13 @@ Value Evaluator::call_macro(const Callable& callable, const Arguments& arguments
   const Deeper deeper(*this);
   const ScopePtr defined_in = callable.scope.lock();
   if (!defined_in) runtime_.fail(str("the macro '", callable.name, "' is called outside the block that defines it"));
-  const ScopePtr before = std::exchange(scope_, std::make_shared<Scope>());
-  scope_->outer = defined_in;
-  scope_->set("caller", Value::undefined("there is no 'caller'"));
-  bind_parameters(callable, arguments);
-  Text text;
-  Text* const out = std::exchange(out_, &text);
-  execute(callable.macro->bodies[0]);
-  out_ = out;
-  scope_ = before;
-  return runtime_.text(std::move(text));
+  auto scope = std::make_shared<Scope>();
+  scope->outer = defined_in;
+  scope->set("caller", Value::undefined("there is no 'caller'"));
+  return printed_in(std::move(scope), [&] {
+    bind_parameters(callable, arguments);
+    execute(callable.macro->bodies[0]);
+  });
 }
 
 Value Evaluator::cycled(const Loop& loop, const Arguments& arguments) {
@@ -81,13 +78,7 @@ Value Evaluator::call_loop(const Loop& loop, const Arguments& arguments) {
   const Value over = *bound(runtime_, arguments, "loop", {"iterable"}, 1)[0];
   const ScopePtr around = loop.scope.lock();
   if (!around) runtime_.fail("'loop' is called outside its loop");
-  const ScopePtr before = std::exchange(scope_, around);
-  Text text;
-  Text* const out = std::exchange(out_, &text);
-  execute_loop(*loop.statement, over, loop.depth + 1);
-  out_ = out;
-  scope_ = before;
-  return runtime_.text(std::move(text));
+  return printed_in(around, [&] { execute_loop(*loop.statement, over, loop.depth + 1); });
 }
 
 Value loop_attribute(Runtime& runtime, const Value& value, std::string_view name) {

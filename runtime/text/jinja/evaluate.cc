@@ -56,11 +56,7 @@ Value Evaluator::evaluate_dict(const Expr& expr) {
   for (size_t i = 0; i < expr.args.size(); i += 2) {
     Value key = evaluate(*expr.args[i]), value = evaluate(*expr.args[i + 1]);
     runtime_.charge(1 + out.entries.size() / 8 + key.weight());
-    if (const Value* known = out.find(key)) {
-      const_cast<Value&>(*known) = std::move(value);
-    } else {
-      out.entries.emplace_back(std::move(key), std::move(value));
-    }
+    out.set(std::move(key), std::move(value));
   }
   runtime_.at(expr.line);
   return runtime_.dict(std::move(out));

@@ -43,6 +43,17 @@ class Evaluator {
   void print(const Value& value);
   void print(std::string_view bytes);
   void check_output();
+  // What `run` prints while `scope` is the current one.
+  template <typename Run>
+  Value printed_in(ScopePtr scope, const Run& run) {
+    Text text;
+    Text* const out = std::exchange(out_, &text);
+    const ScopePtr before = std::exchange(scope_, std::move(scope));
+    run();
+    scope_ = before;
+    out_ = out;
+    return runtime_.text(std::move(text));
+  }
   void assign(const Target& target, const Value& value);
 
   // evaluate.cc

@@ -189,13 +189,9 @@ Evaluator::Flow Evaluator::execute_scope(const Stmt& statement) {
 }
 
 Evaluator::Flow Evaluator::captured(const Stmt& statement, Value* out) {
-  Text text;
-  Text* const outer = std::exchange(out_, &text);
-  const ScopePtr before = std::exchange(scope_, inside(scope_));
-  const Flow flow = execute(statement.bodies[0]);
-  scope_ = before;
-  out_ = outer;
-  const Value outer_capture = std::exchange(captured_, runtime_.text(std::move(text)));
+  Flow flow = Flow::kNext;
+  Value text = printed_in(inside(scope_), [&] { flow = execute(statement.bodies[0]); });
+  const Value outer_capture = std::exchange(captured_, std::move(text));
   *out = evaluate(*statement.exprs[0]);
   captured_ = outer_capture;
   return flow;

@@ -36,13 +36,8 @@ void add_pairs(Runtime& runtime, const Value& pairs, Dict* out) {
     const std::vector<Value> both = items_of(runtime, pair);
     if (both.size() != 2) runtime.fail("dict needs pairs");
     runtime.charge(1 + out->entries.size());
-    const auto at = std::find_if(out->entries.begin(), out->entries.end(),
-                                 [&](const auto& entry) { return runtime.equal(entry.first, both[0]); });
-    if (at == out->entries.end()) {
-      out->entries.emplace_back(both[0], both[1]);
-    } else {
-      at->second = both[1];
-    }
+    for (const auto& entry : out->entries) runtime.charge(std::min(entry.first.weight(), both[0].weight()));
+    out->set(both[0], both[1]);
   }
 }
 
@@ -59,16 +54,7 @@ Value make_dict(Runtime& runtime, const Arguments& arguments) {
       add_pairs(runtime, from, &out);
     }
   }
-  for (const auto& [name, value] : arguments.named) {
-    const auto at = std::find_if(out.entries.begin(), out.entries.end(), [&, key = name](const auto& entry) {
-      return entry.first.text() && entry.first.text()->bytes() == key;
-    });
-    if (at == out.entries.end()) {
-      out.entries.emplace_back(Value::text(name), value);
-    } else {
-      at->second = value;
-    }
-  }
+  for (const auto& [name, value] : arguments.named) out.set(Value::text(name), value);
   return runtime.dict(std::move(out));
 }
 

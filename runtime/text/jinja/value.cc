@@ -70,6 +70,16 @@ const Value* Dict::find(std::string_view key) const {
   return nullptr;
 }
 
+void Dict::set(Value key, Value value) {
+  const auto at =
+      std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return equal_values(e.first, key); });
+  if (at == entries.end()) {
+    entries.emplace_back(std::move(key), std::move(value));
+  } else {
+    at->second = std::move(value);
+  }
+}
+
 Value* Namespace::find(std::string_view name) {
   for (auto& [attribute, value] : attributes)
     if (attribute == name) return &value;

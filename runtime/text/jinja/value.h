@@ -96,6 +96,7 @@ struct Dict {
   uint64_t weight = 1;
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
+  void set(Value key, Value value);  // the caller charges for the search
 };
 
 struct Namespace {
