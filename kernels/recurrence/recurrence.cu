@@ -24,35 +24,94 @@ __device__ void state_before(const DeltaRecurrenceParams& p, const WarpPlace& pl
   const bool from_ahead = length > 0 && length <= last && path[length - 1] == *p.ahead.row;
   const int64_t begin = from_ahead ? length : 0;
   state.load(p.shape, (from_ahead ? p.ahead.state : p.state) + place.head * p.shape.k_dim * p.shape.v_dim, place);
-  replay_rows(state, p.shape, p.stored, place.head, place, last - begin, [&](int64_t j) { return path[begin + j]; });
+  replay_rows<false>(state, p.shape, p.stored, place.head, place, last - begin,
+                     [&](int64_t j) { return path[begin + j]; });  // the next call row is in the registers
 }
 
-// Grid: blocks of warps.
+// A call row and its place in the tree.
+template <int kRows>
+struct CallRow {
+  int64_t own, parent, last;  // pass rows; parent -1: the committed state. last: its ancestors in the pass
+  Token<kRows> token;
+
+  __device__ void load(const DeltaRecurrenceParams& p, const WarpPlace& place, int64_t row) {
+    const DeltaShape& shape = p.shape;
+    const int32_t* const path = p.path.path + row * p.path.path_stride;
+    last = p.path.positions[row] - *p.path.committed;
+    own = row + (p.path.first != nullptr ? *p.path.first : 0);
+    device_check(last >= 0 && last < p.path.path_stride && own < p.pass_rows && path[last] == own);
+    parent = last > 0 ? path[last - 1] : -1;
+    const int64_t value = row * shape.v_heads + place.head, key = key_head(shape, place.head) * shape.k_dim;
+    token.load(
+        {p.q + row * k_width(shape) + key, p.stored.k + own * k_width(shape) + key,
+         p.v + value * shape.v_dim + place.column, p.beta + value, p.stored.g + own * shape.v_heads + place.head},
+        place.part, shape.k_dim);
+  }
+};
+
+// The states behind the rows that a warp computed last, in shared memory: a sibling of one of the next rows starts
+// there.
+template <int kRows>
+struct LastStates {
+  static constexpr int kCount = kRows <= kRowsWithRoom ? 3 : 1;
+  static constexpr int kBytes = kThreads * kCount * kRows * static_cast<int>(sizeof(float));
+  float* of_lane;
+  int64_t rows[kCount];
+
+  __device__ explicit LastStates(float* shared) : of_lane(shared + threadIdx.x) {
+#pragma unroll
+    for (int slot = 0; slot < kCount; ++slot) rows[slot] = -1;
+  }
+  __device__ void keep(int64_t turn, int64_t row, const WarpState<kRows>& state) {
+#pragma unroll
+    for (int slot = 0; slot < kCount; ++slot) {
+      if (turn % kCount != slot) continue;
+      rows[slot] = row;
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) of_lane[(slot * kRows + i) * kThreads] = state.s[i];
+    }
+  }
+  __device__ bool find(int64_t row, WarpState<kRows>& state) const {
+#pragma unroll
+    for (int slot = 0; slot < kCount; ++slot) {
+      if (row < 0 || rows[slot] != row) continue;
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) state.s[i] = of_lane[(slot * kRows + i) * kThreads];
+      return true;
+    }
+    return false;
+  }
+};
+
+// Grid: blocks of warps. Shared memory: LastStates, if there is more than one row.
 template <int kRows>
 __global__ void __launch_bounds__(kThreads) delta_recurrence_kernel(DeltaRecurrenceParams p) {
+  extern __shared__ __align__(16) unsigned char shared[];
   const DeltaShape& shape = p.shape;
   const WarpPlace place = warp_place(shape);
   if (place.head >= shape.v_heads) return;
-  const int64_t key = key_head(shape, place.head) * shape.k_dim, committed = *p.path.committed;
-  const int64_t first = p.path.first != nullptr ? *p.path.first : 0;
+  constexpr bool kAhead = kRows <= kRowsWithRoom;
+  LastStates<kRows> states(reinterpret_cast<float*>(shared));
   WarpState<kRows> state;
+  CallRow<kRows> next;
+  if (kAhead) next.load(p, place, 0);
   int64_t held = -2;  // the pass row whose state is held; -1: the committed one
+#pragma unroll 1
   for (int64_t row = 0; row < p.rows; ++row) {
-    const int32_t* const path = p.path.path + row * p.path.path_stride;
-    const int64_t last = p.path.positions[row] - committed, own = first + row;
-    device_check(last >= 0 && last < p.path.path_stride && own < p.pass_rows && path[last] == own);
-    const int64_t parent = last > 0 ? path[last - 1] : -1;
-    if (held != parent) state_before(p, place, path, last, state);
-    const int64_t value = row * shape.v_heads + place.head, stored = own * shape.v_heads + place.head;
-    const int64_t element = value * shape.v_dim + place.column;
-    const auto stepped = state.step(expf(p.stored.g[stored]), p.beta[value], p.q + row * k_width(shape) + key,
-                                    p.stored.k + own * k_width(shape) + key, p.v[element], place.part, shape.k_dim);
+    if (!kAhead) next.load(p, place, row);
+    const CallRow<kRows> call = next;
+    if (kAhead && row + 1 < p.rows) next.load(p, place, row + 1);
+    if (held != call.parent && !states.find(call.parent, state)) {
+      state_before(p, place, p.path.path + row * p.path.path_stride, call.last, state);
+    }
+    const auto stepped = state.step(call.token, place.part, shape.k_dim);
     if (place.part == 0) {
-      p.stored.d[stored * shape.v_dim + place.column] = stepped.d;
-      p.o[element] = stepped.o;
+      p.stored.d[(call.own * shape.v_heads + place.head) * shape.v_dim + place.column] = stepped.d;
+      p.o[(row * shape.v_heads + place.head) * shape.v_dim + place.column] = stepped.o;
     }
     __syncwarp();  // other lanes may read d for a later row's replay
-    held = own;
+    if (row + 1 < p.rows) states.keep(row, call.own, state);
+    held = call.own;
   }
 }
 
@@ -67,7 +126,7 @@ __global__ void __launch_bounds__(kThreads) delta_commit_kernel(DeltaCommitParam
   float* const head_state = p.state + place.head * shape.k_dim * shape.v_dim;
   WarpState<kRows> state;
   state.load(shape, head_state, place);
-  replay_rows(state, shape, p.stored, head, place, p.count, [&](int64_t i) {
+  replay_rows<kRows <= kRowsWithRoom>(state, shape, p.stored, head, place, p.count, [&](int64_t i) {
     const int64_t source = p.source[i];
     device_check(source >= 0 && source < p.pass_rows);
     return layer * p.pass_rows + source;
@@ -86,11 +145,22 @@ __global__ void __launch_bounds__(kThreads) delta_remainder_kernel(DeltaChunksPa
   float* const head_state = p.state + place.head * shape.k_dim * shape.v_dim;
   WarpState<kRows> state;
   state.load(shape, head_state, place);
+  constexpr bool kAhead = kRows <= kRowsWithRoom;
+  Token<kRows> next;
+  const auto load = [&](int64_t row) {
+    const int64_t value = row * shape.v_heads + place.head;
+    next.load({p.q + row * k_width(shape) + key, p.k + row * k_width(shape) + key,
+               p.v + value * shape.v_dim + place.column, p.beta + value, p.g + value},
+              place.part, shape.k_dim);
+  };
+  if (kAhead) load(begin);
+#pragma unroll 1
   for (int64_t row = begin; row < p.rows; ++row) {
-    const int64_t value = row * shape.v_heads + place.head, element = value * shape.v_dim + place.column;
-    const auto stepped = state.step(expf(p.g[value]), p.beta[value], p.q + row * k_width(shape) + key,
-                                    p.k + row * k_width(shape) + key, p.v[element], place.part, shape.k_dim);
-    if (place.part == 0) p.o[element] = stepped.o;
+    if (!kAhead) load(row);
+    const Token<kRows> token = next;
+    if (kAhead && row + 1 < p.rows) load(row + 1);
+    const auto stepped = state.step(token, place.part, shape.k_dim);
+    if (place.part == 0) p.o[(row * shape.v_heads + place.head) * shape.v_dim + place.column] = stepped.o;
   }
   state.store(shape, head_state, place);
 }
@@ -157,7 +227,9 @@ Grid warps_of(const DeltaShape& shape, int64_t layers = 1) {
 
 void delta_recurrence(const DeltaRecurrenceParams& params, Stream& stream) {
   with_rows(params.shape.k_dim, [&](auto rows) {
-    launch_on(cuda_stream(stream), "delta_recurrence", warps_of(params.shape), delta_recurrence_kernel<rows()>, params);
+    Grid grid = warps_of(params.shape);
+    if (params.rows > 1) grid.shared_bytes = LastStates<rows()>::kBytes;
+    launch_on(cuda_stream(stream), "delta_recurrence", grid, delta_recurrence_kernel<rows()>, params);
   });
 }
 

@@ -42,6 +42,33 @@ __device__ inline void load_part(const float* vector, int part, int64_t k_dim, f
   }
 }
 
+// A token that is computed, loaded ahead of its step as far as there are registers.
+template <int kRows>
+struct Token {
+  float k[kRows], early_q[kRows <= kRowsWithRoom ? kRows : 1], v, beta, g;
+  const float* late_q;
+
+  struct From {
+    const float *q, *k;  // [k_dim]
+    const float *v, *beta, *g;
+  };
+  __device__ void load(const From& from, int part, int64_t k_dim) {
+    load_part(from.k, part, k_dim, k);
+    if constexpr (kRows <= kRowsWithRoom) load_part(from.q, part, k_dim, early_q);
+    late_q = from.q;
+    v = *from.v, beta = *from.beta, g = *from.g;
+  }
+  __device__ void load_q(int part, int64_t k_dim, float (&q)[kRows]) const {
+    if constexpr (kRows <= kRowsWithRoom) {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) q[i] = early_q[i];
+    } else {
+      asm volatile("" ::: "memory");  // not before k's registers are free
+      load_part(late_q, part, k_dim, q);
+    }
+  }
+};
+
 template <int kRows>
 struct WarpState {
   float s[kRows];
@@ -72,20 +99,17 @@ struct WarpState {
   struct Stepped {
     float d, o;
   };
-  __device__ Stepped step(float alpha, float beta, const float* q, const float* k, float v, int part, int64_t k_dim) {
-    float of_k[kRows], of_q[kRows], seen[4] = {}, o[4] = {};
-    load_part(k, part, k_dim, of_k);
-    if constexpr (kRows <= kRowsWithRoom) load_part(q, part, k_dim, of_q);
+  __device__ Stepped step(const Token<kRows>& token, int part, int64_t k_dim) {
+    float seen[4] = {}, o[4] = {};
+    const float alpha = expf(token.g);
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) seen[i % 4] = fmaf(__fmul_rn(s[i], alpha), of_k[i], seen[i % 4]);
-    const float d = __fmul_rn(beta, __fsub_rn(v, sum_of_parts(seen)));
-    replay(alpha, of_k, d);
-    if constexpr (kRows > kRowsWithRoom) {
-      asm volatile("" ::: "memory");  // not before k's registers are free
-      load_part(q, part, k_dim, of_q);
-    }
+    for (int i = 0; i < kRows; ++i) seen[i % 4] = fmaf(__fmul_rn(s[i], alpha), token.k[i], seen[i % 4]);
+    const float d = __fmul_rn(token.beta, __fsub_rn(token.v, sum_of_parts(seen)));
+    replay(alpha, token.k, d);
+    float q[kRows];
+    token.load_q(part, k_dim, q);
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) o[i % 4] = fmaf(s[i], of_q[i], o[i % 4]);
+    for (int i = 0; i < kRows; ++i) o[i % 4] = fmaf(s[i], q[i], o[i % 4]);
     return {d, sum_of_parts(o)};
   }
 };
@@ -104,12 +128,11 @@ struct StoredToken {
   }
 };
 
-// Replays `count` tokens, row_of(i) being the pass row of the i-th. If registers suffice, the next one is loaded beside
-// the work on one.
-template <int kRows, typename RowOf>
+// Replays `count` tokens, row_of(i) being the pass row of the i-th. kAhead: the next one is loaded beside the work on
+// one.
+template <bool kAhead, int kRows, typename RowOf>
 __device__ inline void replay_rows(WarpState<kRows>& state, const DeltaShape& shape, const DeltaRows& rows,
                                    int64_t head, const WarpPlace& place, int64_t count, const RowOf& row_of) {
-  constexpr bool kAhead = kRows <= kRowsWithRoom;
   StoredToken<kRows> next;
   if (kAhead && count > 0) next.load(shape, rows, row_of(0), head, place);
 #pragma unroll 1
