@@ -50,13 +50,12 @@ struct DeltaPath {
   const int32_t* first = nullptr;  // [1]; null: 0
 };
 
-// ---- The inputs
-// ------------------------------------------------------------------------------------------------------ c_t = silu(sum
-// over u in [0, 4) of conv_weight[., u] m_{t-3+u}), u ascending; q and k of c are normalised per head, x / sqrt(sum of
-// x^2 + 1e-6), and q / sqrt(k_dim); beta = 1 / (1 + exp(-b)); g = decay softplus(a + dt_bias), with softplus(x) = x for
-// x > 20. All of it in f32. m of the three tokens before is in the row's path, and for positions below L in the
-// convolution state, `conv`. Without a path (path.path is null: prefill) call row i follows row i - 1, row 0 follows
-// `conv`, and pass row i is call row i; stored.m may then be null, since `in` still has it.
+// ---- The inputs -----------------------------------------------------------------------------------------------------
+// c_t = silu(sum over u in [0, 4) of conv_weight[., u] m_{t-3+u}), u ascending; q and k of c are normalised per head, x
+// / sqrt(sum of x^2 + 1e-6), and q / sqrt(k_dim); beta = 1 / (1 + exp(-b)); g = decay softplus(a + dt_bias), with
+// softplus(x) = x for x > 20. All of it in f32. m of the three tokens before is in the row's path, and for positions
+// below L in the convolution state, `conv`. Without a path (path.path is null: prefill) call row i follows row i - 1,
+// row 0 follows `conv`, and pass row i is call row i; stored.m may then be null, since `in` still has it.
 struct DeltaInputsParams {
   DeltaShape shape;
   const void* in;            // [rows, in_width()], rows in_stride elements apart: q, k, v | z | b | a
@@ -75,10 +74,9 @@ struct DeltaInputsParams {
 };
 void delta_inputs(const DeltaInputsParams& params, Stream& stream);
 
-// ---- Decode: the recurrence
-// ------------------------------------------------------------------------------------------ Computes o and d of the
-// call's rows along their paths. k, d and g of rows before *first were stored by earlier calls, k and g of the call's
-// rows by delta_inputs(). The states are only read.
+// ---- Decode: the recurrence -----------------------------------------------------------------------------------------
+// Computes o and d of the call's rows along their paths. k, d and g of rows before *first were stored by earlier calls,
+// k and g of the call's rows by delta_inputs(). The states are only read.
 //
 // `ahead` is optional: a second state, at the end of a path of rows before *first. A row whose path continues this one
 // starts there and does not replay it. That changes no bit: make it by a copy of the state and delta_commit().
@@ -101,10 +99,9 @@ struct DeltaRecurrenceParams {
 };
 void delta_recurrence(const DeltaRecurrenceParams& params, Stream& stream);
 
-// ---- Commit
-// ---------------------------------------------------------------------------------------------------------- Replays
-// pass rows in order into the state, S = exp(g) S + k d^T, with the recurrence's bits, and moves the convolution state
-// on: its last three rows of m. One call for all layers, which follow one another in every array.
+// ---- Commit ---------------------------------------------------------------------------------------------------------
+// Replays pass rows in order into the state, S = exp(g) S + k d^T, with the recurrence's bits, and moves the
+// convolution state on: its last three rows of m. One call for all layers, which follow one another in every array.
 struct DeltaCommitParams {
   DeltaShape shape;
   DeltaRows stored;       // [layers, pass_rows, ...]: read
@@ -116,12 +113,11 @@ struct DeltaCommitParams {
 };
 void delta_commit(const DeltaCommitParams& params, Stream& stream);
 
-// ---- Prefill: chunks
-// ------------------------------------------------------------------------------------------------- o of rows that
-// follow one another, and both states after them. Whole chunks of 64 rows, counted from row 0, have the chunk form; the
-// last rows % 64 rows have the recurrence, with the bits of delta_recurrence() and delta_commit(). A chunk's bits
-// depend on the state before it and its own rows. REQUIRES: row 0 is at an absolute multiple of 64, or rows < 64 and
-// they end at or before the next multiple.
+// ---- Prefill: chunks ------------------------------------------------------------------------------------------------
+// o of rows that follow one another, and both states after them. Whole chunks of 64 rows, counted from row 0, have the
+// chunk form; the last rows % 64 rows have the recurrence, with the bits of delta_recurrence() and delta_commit(). A
+// chunk's bits depend on the state before it and its own rows. REQUIRES: row 0 is at an absolute multiple of 64, or
+// rows < 64 and they end at or before the next multiple.
 struct DeltaChunksParams {
   DeltaShape shape;
   const float* q;     // [rows, k_heads, k_dim]
@@ -141,9 +137,8 @@ void delta_chunks(const DeltaChunksParams& params, Stream& stream);
 // It grows with rows: some 24 KiB a row for 48 value heads. Calls of fewer rows, a multiple of 64, change no bit.
 uint64_t delta_chunks_scratch_bytes(const DeltaShape& shape, int64_t rows);
 
-// ---- The output
-// ------------------------------------------------------------------------------------------------------ out = o /
-// sqrt(mean(o^2) + eps) * weight * silu(z), per value head, rounded once.
+// ---- The output -----------------------------------------------------------------------------------------------------
+// out = o / sqrt(mean(o^2) + eps) * weight * silu(z), per value head, rounded once.
 struct DeltaOutputParams {
   DeltaShape shape;
   const float* o;       // [rows, v_heads, v_dim]

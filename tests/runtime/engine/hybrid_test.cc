@@ -43,7 +43,8 @@ TEST_P(HybridText, LookUpChangesNoToken) {
     const std::vector<int32_t> ids = testing::repeated_ids(prompt, 320);
     for (const float temperature : {0.0f, 0.8f}) {
       for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
-        GenerateOptions run{.max_tokens = kAnswer, .ignore_eos = true, .kv = kv};
+        GenerateOptions run{.max_tokens = kAnswer, .ignore_eos = true};
+        run.kv = kv;
         run.sampling = {.temperature = temperature, .seed = 5};
         const GenerateResult expected = plain.generate(ids, run, nullptr);
         ASSERT_EQ(expected.token_ids.size(), static_cast<size_t>(kAnswer));
