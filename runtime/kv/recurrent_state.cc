@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "runtime/base/bump_allocator.h"
+#include "runtime/base/unsigned.h"
 
 namespace headrace {
 namespace {
-
-uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
 
 // Everything that a RecurrentState has in device memory.
 struct Views {
