@@ -337,12 +337,20 @@ def readme():
 
 def prefill_in_8_bits():
     rows = []
-    for row in find("bench_h200_int8.json", prefill_type="int8"):
-        plain = find_one("bench_h200_int8.json", prefill_type="bf16", model=row["model"],
-                         prompt_tokens=row["prompt_tokens"])
-        rows.append([row["model"].split(" with")[0], number(row["prompt_tokens"]), seconds(plain["prefill_ms"]),
-                     seconds(row["prefill_ms"])])
-    return table("Q4_K_M, random weights | tokens | bf16 | int8", rows)
+    for shape in ("llama-3.1-8b", "qwen3-32b"):
+        name = f"llama_h200_{shape}.json"
+        for tokens in sorted({row["tokens"] for row in load(name)["rows"]}):
+            rows.append([shape, number(tokens), *(seconds(find_one(name, tokens=tokens, program=program)["prefill_ms"])
+                                                  for program in ("llama.cpp", "bf16", "int8"))])
+    return table("Q4_K_M, random weights | tokens | llama.cpp | bf16 | int8", rows)
+
+
+def recurrence():
+    return table("Gated DeltaNet, Qwen3.5-27B's shape, bf16 | rows | time | of the read rate", [
+        [row["bench"].removeprefix("delta_"), number(row["rows"]), f"{digits(row['us'])} us",
+         f"{row['of_ceiling'] * 100:.0f}%"]
+        for row in load("kernel_bench_h200_recurrence.jsonl")
+        if row.get("bench", "").startswith(("delta_recurrence", "delta_commit", "delta_chunks"))])
 
 
 def kernels_in_8_bits():
