@@ -204,10 +204,8 @@ void SessionLayout::plan_work(PlanInput* input) const {
   };
   const int64_t group = std::min(prompt.computed(), prefill_group());
   uint64_t prefill_products = products(group, ProductPath::kPrefill);
-  if (options_.prefill_int8) {  // one room for both kinds on the CPU, none for these on a GPU
-    const bool cpu = device_.backend() == Backend::kCpu;
-    prefill_products =
-        cpu ? std::max(prefill_products, int8_threads_bytes(config_, device_.backend(), device_.threads())) : 0;
+  if (options_.prefill_int8) {  // the CPU's threads have one room for both kinds of product
+    prefill_products = std::max(prefill_products, int8_threads_bytes(config_, device_.backend(), device_.threads()));
   }
   if (scored()) prefill_products = std::max(prefill_products, products(kDrawnRows, ProductPath::kDecode));
   const uint64_t work =
