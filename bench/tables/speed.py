@@ -345,6 +345,23 @@ def prefill_in_8_bits():
     return table("Q4_K_M, random weights | tokens | llama.cpp | bf16 | int8", rows)
 
 
+def heads():
+    found, size = {}, 0
+    for row in load("kernel_bench_h200_heads.jsonl"):
+        if "shape" in row:
+            size = 256 if "256" in row["shape"] else 128
+        else:
+            found[row["bench"], row["cache"], row["queries"], size] = row
+    rows = []
+    for bench, cache, queries in (("prefill_attention", "bf16", 2048), ("prefix_attention", "bf16", 1),
+                                  ("prefix_attention", "bf16", 16), ("prefix_attention", "int8", 1),
+                                  ("prefix_attention", "int4", 1)):
+        pair = [found[bench, cache, queries, size] for size in (128, 256)]
+        rows.append([bench.removesuffix("_attention"), cache, number(queries),
+                     *(f"{digits(row['us'])} us, {row['of_ceiling'] * 100:.0f}%" for row in pair)])
+    return table("attention, 61,440 rows | cache | queries | heads of 128 | heads of 256", rows)
+
+
 def recurrence():
     return table("Gated DeltaNet, Qwen3.5-27B's shape, bf16 | rows | time | of the read rate", [
         [row["bench"].removeprefix("delta_"), number(row["rows"]), f"{digits(row['us'])} us",
