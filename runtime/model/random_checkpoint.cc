@@ -238,9 +238,11 @@ void RandomCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, in
   check_rows(tensor, row_begin, row_end);
   if (tensor.block_type()) return read_dequantised(tensor, row_begin, row_end, type, dst);
   const int64_t begin = row_begin * tensor.cols(), end = row_end * tensor.cols();
-  if (tensor.name.ends_with("norm.weight")) {
-    const std::vector<float> ones(static_cast<size_t>(end - begin), 1.0f);
-    return convert_elements(DType::kF32, reinterpret_cast<const char*>(ones.data()), type, dst, end - begin);
+  // Norms multiply by 1; decays are below 0, so that recurrent states do not grow.
+  const bool norm = tensor.name.ends_with("norm.weight");
+  if (norm || tensor.name.ends_with("linear_attn.A")) {
+    const std::vector<float> same(static_cast<size_t>(end - begin), norm ? 1.0f : -1.0f);
+    return convert_elements(DType::kF32, reinterpret_cast<const char*>(same.data()), type, dst, end - begin);
   }
   const uint64_t key = key_of(seed_, index_of(tensor));
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(tensor.cols())));

@@ -5,6 +5,8 @@
 #include <tuple>
 
 #include "runtime/engine/engine.h"
+#include "runtime/model/files/shapes.h"
+#include "runtime/model/random_checkpoint.h"
 #include "tests/support/refusal.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
@@ -69,6 +71,16 @@ TEST_P(HybridText, ARunAfterAnotherKeepsNoRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, HybridText, testing::devices_and_types(), testing::name_of_device_and_type);
+
+// Of headrace bench --shape: the states decay, so that nothing overflows.
+TEST(HybridShape, RandomWeightsGiveTokens) {
+  const Shape shape = find_shape(testing::tiny_model("qwen35") + "/config.json");
+  EngineOptions options = options_of(DeviceChoice::kCpu);
+  Engine engine(options, make_random_checkpoint(shape.name, shape.config, 1), open_device(options.device));
+  const GenerateResult result =
+      engine.generate(testing::made_up_ids(300, 320), {.max_tokens = 40, .ignore_eos = true}, nullptr);
+  EXPECT_EQ(result.token_ids.size(), 40u);
+}
 
 TEST(HybridRefusals, PartialStepsSavedPrefixesAndDrafts) {
   const EngineOptions plain = options_of(DeviceChoice::kCpu);
