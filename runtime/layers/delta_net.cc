@@ -1,18 +1,10 @@
 #include "runtime/layers/delta_net.h"
 
 #include "offload/device/trace.h"
+#include "runtime/model/config_check.h"
 
 namespace headrace {
 namespace {
-
-DeltaWork carve(const DeltaShape& shape, int64_t rows, BumpAllocator& allocator) {
-  DeltaWork work;
-  work.q = allocator.take<float>(rows * shape.k_width());
-  work.v = allocator.take<float>(rows * shape.v_width());
-  work.beta = allocator.take<float>(rows * shape.v_heads);
-  work.o = allocator.take<float>(rows * shape.v_width());
-  return work;
-}
 
 DeltaInputsParams inputs(const Pass& pass, const LayerWeights& layer, const DeltaState& at, const DeltaWork& work) {
   const DeltaShape shape = delta_shape(layer.spec.delta_net());
@@ -51,17 +43,24 @@ void gated_norm(const Pass& pass, const LayerWeights& layer, const DeltaWork& wo
 
 }  // namespace
 
+static_assert(kMaxStateDim <= kMaxDeltaDim, "config_check lets sizes through that the ops refuse");
+
 DeltaShape delta_shape(const DeltaNetSpec& spec) {
   return {
       .k_heads = spec.k_heads, .v_heads = spec.v_heads, .k_dim = spec.k_dim, .v_dim = spec.v_dim, .tiled = spec.tiled};
 }
 
 DeltaWork DeltaWork::of_pass(const DeltaShape& shape, int64_t rows, BumpAllocator& allocator) {
-  return carve(shape, rows, allocator);
+  DeltaWork work;
+  work.q = allocator.take<float>(rows * shape.k_width());
+  work.v = allocator.take<float>(rows * shape.v_width());
+  work.beta = allocator.take<float>(rows * shape.v_heads);
+  work.o = allocator.take<float>(rows * shape.v_width());
+  return work;
 }
 
 DeltaWork DeltaWork::of_prefill(const DeltaShape& shape, int64_t rows, BumpAllocator& allocator) {
-  DeltaWork work = carve(shape, rows, allocator);
+  DeltaWork work = of_pass(shape, rows, allocator);
   work.k = allocator.take<float>(rows * shape.k_width());
   work.g = allocator.take<float>(rows * shape.v_heads);
   work.scratch = allocator.take_bytes(delta_chunks_scratch_bytes(shape, rows));

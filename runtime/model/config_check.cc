@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "cache/base.h"
 
@@ -51,6 +52,11 @@ void check_delta_net(const DeltaNetSpec& d, const std::string& source) {
   const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, source, what); };
   if (d.v_heads % d.k_heads != 0)
     refuse(str("linear_num_value_heads ", d.v_heads, " is not a multiple of linear_num_key_heads ", d.k_heads));
+  for (const auto& [key, dim] : {std::pair("linear_key_head_dim", d.k_dim), {"linear_value_head_dim", d.v_dim}}) {
+    if (dim > kMaxStateDim || dim % kStateDimUnit != 0)
+      refuse(str(key, " ", dim, " is not a multiple of ", kStateDimUnit, " up to ", kMaxStateDim,
+                 ", which recurrent states are computed with"));
+  }
   if (d.k_width() > kMaxWidth)
     refuse(str("linear_num_key_heads ", d.k_heads, " x linear_key_head_dim ", d.k_dim, " is above ", kMaxWidth));
   if (d.v_width() > kMaxWidth)
