@@ -142,6 +142,8 @@ std::string format_plan(const PlanReport& report) {
   text += str("  the prompt is read in ", report.run->prefill_type, "\n\n", memory_table(report));
   if (report.predicted) {
     text += "\n" + pass_table(report) + speed(report);
+  } else if (!report.run->predictable()) {
+    text += "  no times: those of layers with a recurrent state are not predicted yet\n";
   } else {
     text += "  no times: this device has not been measured (run headrace profile)\n";
   }

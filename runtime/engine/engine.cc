@@ -229,8 +229,10 @@ Engine::Impl::Attempt Engine::Impl::attempt(const std::vector<int32_t>& prompt, 
   result->plan = session.plan();
   if (setup.model != nullptr) result->draft_window = setup.model->window(setup.draft_run);
   if (rates) result->link_peak_gb_per_s = rates->to_device_gb_per_s;
-  if (rates && rates->known() && run.keep == KeepRows::kNone)
-    result->predicted = predict(run_plan(context(), setup, result->plan), *rates);
+  if (rates && rates->known() && run.keep == KeepRows::kNone) {
+    if (const RunPlan whole = run_plan(context(), setup, result->plan); whole.predictable())
+      result->predicted = predict(whole, *rates);
+  }
   session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));
   Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, setup.max_tokens);
   const Run planned{.setup = setup,

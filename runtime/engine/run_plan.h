@@ -31,6 +31,7 @@ struct RunPlan {
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights
   const char* prefill_type = "";              // as in GenerateResult
   ModelSizes sizes{};
+  bool predictable() const { return sizes.layers == sizes.rows.layers; }  // recurrent layers have no cost yet
   MemoryPlan memory{};
 };
 
@@ -59,7 +60,7 @@ struct Prediction {
     return mode == StepMode::kFull ? full : mode == StepMode::kPartial ? partial : refresh;
   }
 };
-// REQUIRES: rates.known().
+// REQUIRES: rates.known(), plan.predictable().
 Prediction predict(const RunPlan& plan, const MachineRates& rates);
 
 // Of a lossless run with a partial KV, to compare kinds of it: a draft whose success nobody has measured is taken to

@@ -135,5 +135,17 @@ TEST_F(PlanOfAProfile, ADataSheetHasNeither) {
   EXPECT_FALSE(json::parse(plan_json(report)).contains("profile"));
 }
 
+// The cost of a recurrent layer is not known, so that times of such a model would be those of another.
+TEST(PlanTable, ModelsWithRecurrentLayersHaveNoTimes) {
+  PlanOptions options;
+  options.engine.model = HEADRACE_TEST_DATA "/tiny/qwen35";
+  options.gpu = "rtx4090";
+  const PlanReport report = make_plan_report(options);
+  ASSERT_TRUE(report.run) << report.refusal;
+  EXPECT_FALSE(report.predicted);
+  EXPECT_NE(format_plan(report).find("no times: those of layers with a recurrent state"), std::string::npos)
+      << format_plan(report);
+}
+
 }  // namespace
 }  // namespace headrace
