@@ -31,7 +31,7 @@ int64_t kept_unit(const RunSetup& setup, KeepRows keep, Backend backend) {
 // computed rows beyond them.
 std::unique_ptr<KeptRun> keep_run(const std::vector<int32_t>& prompt, const GenerateOptions& run, const Output& output,
                                   Session* session, RunSetup* setup) {
-  if (setup->session.most_prompt_tokens == 0) return nullptr;  // rows alone do not continue a recurrent state
+  if (setup->session.most_prompt_tokens == 0) return nullptr;  // planned alone: rows do not continue a recurrent state
   std::vector<int32_t> ids = prompt;
   ids.insert(ids.end(), output.ids().begin(), output.ids().end());
   if (output.taken() > output.tokens()) ids.push_back(output.last());

@@ -31,6 +31,7 @@ struct Views {
 
 uint64_t RecurrentShape::state_bytes() const { return u(layer.v_heads * layer.k_dim * layer.v_dim) * sizeof(float); }
 uint64_t RecurrentShape::conv_bytes() const { return u(kDeltaConvRows * layer.channels()) * dtype_bytes(type); }
+uint64_t RecurrentShape::pinned_bytes() const { return layers > 0 ? std::max(state_bytes(), conv_bytes()) : 0; }
 uint64_t RecurrentShape::bytes() const {
   if (layers == 0) return 0;
   return whole_pages(carved_bytes([&](BumpAllocator& allocator) { Views::carve(*this, allocator); }));
@@ -51,11 +52,7 @@ RecurrentState::RecurrentState(Device& device, const RecurrentShape& shape)
 void RecurrentState::clear(Stream& stream) {
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     stream.copy(state(layer), zeros_.data(), shape_.state_bytes(), Link::kHostToDevice, "recurrent state");
-    for (uint64_t done = 0; done < shape_.conv_bytes(); done += shape_.state_bytes()) {
-      const uint64_t bytes = std::min(shape_.conv_bytes() - done, shape_.state_bytes());
-      stream.copy(static_cast<std::byte*>(conv(layer)) + done, zeros_.data(), bytes, Link::kHostToDevice,
-                  "recurrent state");
-    }
+    stream.copy(conv(layer), zeros_.data(), shape_.conv_bytes(), Link::kHostToDevice, "recurrent state");
   }
 }
 

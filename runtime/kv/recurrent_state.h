@@ -19,7 +19,7 @@ struct RecurrentShape {
   uint64_t state_bytes() const;  // of a layer: the recurrence's, in f32
   uint64_t conv_bytes() const;   // of a layer
   uint64_t bytes() const;        // device memory
-  uint64_t pinned_bytes() const { return layers > 0 ? state_bytes() : 0; }
+  uint64_t pinned_bytes() const;
 };
 
 class RecurrentState {
@@ -38,7 +38,7 @@ class RecurrentState {
  private:
   const RecurrentShape shape_;
   DeviceBuffer memory_;
-  PinnedBuffer zeros_;  // of a layer's state
+  PinnedBuffer zeros_;  // as many as the larger of a layer's two states has
   float* states_ = nullptr;
   std::byte* convs_ = nullptr;
   DeltaRows rows_{};  // [layers, pass_rows, ...]

@@ -53,16 +53,19 @@ DeltaNetSpec read_delta_net(const JsonFields& fields) {
   return delta;
 }
 
+// Which of the layers are attention, if each interval-th is.
+std::vector<bool> each_nth(int64_t layers, int64_t interval) {
+  std::vector<bool> attention(static_cast<size_t>(layers));
+  for (int64_t i = interval - 1; i < layers; i += interval) attention[static_cast<size_t>(i)] = true;
+  return attention;
+}
+
 // layer_types, or each full_attention_interval-th layer.
 std::vector<bool> read_attention_layers(const JsonFields& fields) {
   const int64_t layers = fields.integer("num_hidden_layers", 1, kMaxLayers);
-  std::vector<bool> attention(static_cast<size_t>(layers));
   const json* types = fields.find("layer_types");
-  if (types == nullptr) {
-    const int64_t interval = fields.integer_or("full_attention_interval", 1, kMaxLayers, kInterval);
-    for (int64_t i = interval - 1; i < layers; i += interval) attention[static_cast<size_t>(i)] = true;
-    return attention;
-  }
+  if (types == nullptr) return each_nth(layers, fields.integer_or("full_attention_interval", 1, kMaxLayers, kInterval));
+  std::vector<bool> attention(static_cast<size_t>(layers));
   if (!types->is_array()) fields.refuse("layer_types", "must be a list");
   if (types->size() != attention.size())
     throw_error(ExitCode::kBadInput, fields.source(),
@@ -160,12 +163,10 @@ DeltaNetSpec read_delta_net(const GgufSource& source) {
 // Of `layers`, without MTP's block: the array, which newer files have, or each full_attention_interval-th layer.
 std::vector<bool> read_attention_layers(const GgufSource& source, int64_t layers, int64_t blocks) {
   const std::string key = source.key("attention.recurrent_layers");
-  std::vector<bool> attention(static_cast<size_t>(layers));
   if (!source.fields.has(key)) {
-    const int64_t interval = source.fields.integer_or(source.key("full_attention_interval"), 1, kMaxLayers, kInterval);
-    for (int64_t i = interval - 1; i < layers; i += interval) attention[static_cast<size_t>(i)] = true;
-    return attention;
+    return each_nth(layers, source.fields.integer_or(source.key("full_attention_interval"), 1, kMaxLayers, kInterval));
   }
+  std::vector<bool> attention(static_cast<size_t>(layers));
   const std::vector<bool> recurrent = source.fields.booleans(key);
   if (recurrent.size() != static_cast<size_t>(blocks))
     source.fields.refuse(key,
