@@ -1,9 +1,9 @@
 """The models, drafts, texts and files of the runs of same_bits.py, made in a folder by the standard library alone. The
 same bytes on every machine: all that is random comes from Random.random() of fixed seeds.
 
-The families are those of tests/data/tiny, with a tokenizer of bytes. `wide` (heads of 64) and `long` (heads of 128)
-have rows of 256, which K-quants need; `deep` has ten layers with heads of 32, so that its KV cache is larger than the
-rest.
+The families are those of tests/data/tiny whose vocabulary fits, with a tokenizer of bytes. `wide` (heads of 64) and
+`long` (heads of 128) have rows of 256, which K-quants need; `deep` has ten layers with heads of 32, so that its KV
+cache is larger than the rest.
 Drafts fit `wide`: an EAGLE-3 head, a LongSpec layer, and a small model that is its first two layers.
 """
 
@@ -17,8 +17,20 @@ import shutil
 import struct
 
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
-FAMILIES = sorted(os.listdir(os.path.join(DATA, "tiny")))
 VOCAB, HIDDEN, FFN = 512, 256, 512
+
+
+def families():
+    """The directories whose models have a token for each of the tokenizer's."""
+    for entry in os.scandir(os.path.join(DATA, "tiny")):
+        if entry.is_dir():
+            with open(os.path.join(entry.path, "config.json"), encoding="utf-8") as file:
+                config = json.load(file)
+            if config.get("text_config", config)["vocab_size"] == VOCAB:
+                yield entry.name
+
+
+FAMILIES = sorted(families())
 
 
 def bf16(values):
