@@ -1,6 +1,6 @@
 // What a family of models is: the names that it is known by, and how what its files say becomes a ModelConfig with the
-// decoder's tensors. Each family is one file here, and read_config.cc lists them. What stands behind the list walks over
-// it and asks no family for its name. Plain values; the functions are pure.
+// decoder's tensors. Each family is one file here, and read_config.cc lists them. What stands behind the list walks
+// over it and asks no family for its name. Plain values; the functions are pure.
 #pragma once
 
 #include <cstdint>
