@@ -91,16 +91,15 @@ struct PrefillTile : PrefillRing<Q, T, kDim, kWhole> {
 #pragma unroll 1
     while (part * kKeys < limit) {
       // Parts that every row sees, and two parts later a whole one of the same segment to copy: without branches.
-      int plain = min(max(begin, first) / kKeys, min(this->segment_end, limit) / kKeys - 2) - part;
-      if ((part - (kLate ? 1 : 0)) * kKeys < common_first()) plain = 0;
+      int plain = is_edge(part) ? 0 : min(max(begin, first) / kKeys, min(this->segment_end, limit) / kKeys - 2) - part;
       bool large = false;
 #pragma unroll 1
       for (; plain > 0; --plain, ++part) {
-        large = process<true>(part);
+        large = process<true, false>(part);
         if (large) break;
         finish_part();
       }
-      if (!large) large = process<false>(part);
+      if (!large) large = is_edge(part) ? process<false, true>(part) : process<false, false>(part);
       if (large) raise();
       finish_part();
       ++part;
@@ -142,24 +141,23 @@ struct PrefillTile : PrefillRing<Q, T, kDim, kWhole> {
   __device__ static uint32_t at_step(uint32_t lane_address, int step) {
     return (lane_address ^ (step % 4 << 5)) + step / 4 * 128;
   }
-  // Multiplies the previous part's weights by its values, and converts this part's scores to weights. kPlain: every row
-  // sees the part. Returns whether a weight of the warp is too large.
-  template <bool kPlain>
+  // Multiplies the previous part's weights by its values, and converts this part's scores to weights. kCopy: the part
+  // after the next is a whole one of the segment in use. kEdge: is_edge(). Returns whether a weight of the warp is too
+  // large.
+  template <bool kCopy, bool kEdge>
   __device__ bool process(int part) {
     wait_copies<1>();
     __syncthreads();  // this part is loaded, and all threads have finished with the one before the last
-    if constexpr (!kPlain) {
-      fetch(part + 2);
-      if (is_partial(part - (kLate ? 1 : 0))) screen(part - (kLate ? 1 : 0));
-    }
-    score<kPlain>(part);
+    if constexpr (!kCopy) fetch(part + 2);
+    if (kEdge && is_partial(part - (kLate ? 1 : 0))) screen(part - (kLate ? 1 : 0));
+    score<kCopy>(part);
     add_values(part - 1);
-    if constexpr (!kPlain) mask(part);
+    if constexpr (kEdge) mask(part);
     bool fine = true;
 #pragma unroll
     for (int i = 0; i < 2 * kMTiles; ++i) {
       weigh(i / 2, i % 2);
-      if (!kPlain && (part + 1) * kKeys <= first_of(i / 2, i % 2)) drop(i / 2, i % 2);
+      if (kEdge && (part + 1) * kKeys <= first_of(i / 2, i % 2)) drop(i / 2, i % 2);
       fine &= part_l[i / 2][i % 2] <= kMaxWeight;
     }
     return !__all_sync(~0u, fine);
@@ -318,6 +316,8 @@ struct PrefillTile : PrefillRing<Q, T, kDim, kWhole> {
   __device__ bool is_partial(int part) const {
     return (part + 1) * kKeys > max(first, begin) + 1 || max(part, 0) * kKeys < common_first();
   }
+  // Whether process() has a part to mask or to screen.
+  __device__ bool is_edge(int part) const { return is_partial(part) || (kLate && is_partial(part - 1)); }
 };
 
 }  // namespace headrace::kernels::cuda
