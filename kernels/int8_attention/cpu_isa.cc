@@ -53,6 +53,14 @@ float quantise_row(const float* values, int64_t dim, int8_t* out) {
   return scale.scale;
 }
 
+float without_last_bits(float scale) {
+  uint32_t bits;
+  memcpy(&bits, &scale, sizeof bits);
+  bits &= ~3u;
+  memcpy(&scale, &bits, sizeof bits);
+  return scale;
+}
+
 // ---- Conversion -----------------------------------------------------------------------------------------------------
 
 void centre(const Int8CentreParams& params, int64_t kv_head) {
@@ -85,7 +93,7 @@ void convert_keys(const Int8KvParams& params, const char* rows, int64_t kv_head,
     read_row(params.k_type, rows + r * bytes, dim, row);
     for (int64_t i = 0; i < dim; ++i) row[i] -= middle[i];
     rotate(row, dim, dim & -dim);
-    scales[r] = quantise_row(row, dim, quantised);
+    scales[r] = without_last_bits(quantise_row(row, dim, quantised));
     int32_t sum = 0;
     for (int64_t i = 0; i < dim; ++i) sum += quantised[i];
     sums[r] = sum;
@@ -245,8 +253,10 @@ void start_queries(const Int8AttentionParams& params, const AttentionBlock& bloc
   }
 }
 
-// Converts a row's sums to weights; returns their f32 sum. The tile's maximum goes to *top.
-float weigh(const int32_t* sums, float scale, const float* k_scales, float* top, int8_t* weights) {
+// Converts a row's sums to weights; returns their sum. The tile's maximum goes to *top; it is NaN if `zero_of_keys` or
+// the scale is.
+int32_t weigh(const int32_t* sums, float scale, const float* k_scales, float zero_of_keys, float* top,
+              int8_t* weights) {
   vf s[kTile / kLanes];
   vf most = splat(kNone);
 #pragma GCC unroll 16
@@ -255,13 +265,13 @@ float weigh(const int32_t* sums, float scale, const float* k_scales, float* top,
     s[j] = sum_of_row * (load(k_scales + j * kLanes) * scale);
     most = max(most, s[j]);
   }
-  *top = largest_lane(most);
-  vf total = zero();
+  *top = largest_lane(most) + zero_of_keys * scale;
+  vi total{};
 #pragma GCC unroll 16
   for (int64_t j = 0; j < kTile / kLanes; ++j) {
     const vf weight = exp(s[j] - *top);
-    total = total + weight;
     const vi whole = reinterpret_cast<vi>(weight * 255.0f + kRoundToInteger) & 0xff;
+    total = total + whole;
     if constexpr (kXBytes == 1) {
 #if defined(__AVX512F__)
       const __m128i low = _mm512_cvtepi32_epi8((__m512i)whole);
@@ -276,7 +286,9 @@ float weigh(const int32_t* sums, float scale, const float* k_scales, float* top,
       }
     }
   }
-  return sum_of_lanes(total);
+  int32_t sum = 0;
+  for (int i = 0; i < kLanes; ++i) sum += total[i];
+  return sum;
 }
 
 // o = o * keep + sums * v_scales * add
@@ -310,11 +322,14 @@ void see_int8_tile(const char* block, int64_t first, int64_t count, Int8Work& wo
   d.lanes = kTile;
   d.steps = dim / 4;
   for_rows(work.q + first * dim * kXBytes, dim * kXBytes, [&](int64_t rows) { some_rows<true>(d, rows); });
-  alignas(64) float keep[kBlockRows + kLanes], add[kBlockRows + kLanes], sum[kBlockRows];
+  alignas(64) float keep[kBlockRows + kLanes], add[kBlockRows + kLanes];
+  int32_t sum[kBlockRows];
+  float zero_of_keys = 0.0f;  // NaN if a key is not finite
+  for (int64_t key = 0; key < kTile; ++key) zero_of_keys += 0.0f * k_scales[key];
   for (int64_t r = 0; r < count; ++r) {
     float top;
-    sum[r] =
-        weigh(work.sums + r * kMaxInt8Dim, work.scale[first + r], k_scales, &top, work.weights + r * kTile * kXBytes);
+    sum[r] = weigh(work.sums + r * kMaxInt8Dim, work.scale[first + r], k_scales, zero_of_keys, &top,
+                   work.weights + r * kTile * kXBytes);
     float& m = w.m[first + r];
     const float before = m;
     m = m < top ? top : m;
@@ -331,8 +346,9 @@ void see_int8_tile(const char* block, int64_t first, int64_t count, Int8Work& wo
   d.steps = kTile / 4;
   for_rows(work.weights, kTile * kXBytes, [&](int64_t rows) { some_rows<false>(d, rows); });
   for (int64_t r = 0; r < count; ++r) {
-    w.l[first + r] = w.l[first + r] * keep[r] + sum[r] * add[r];
-    add_sums(work.sums + r * kMaxInt8Dim, v_scales, keep[r], add[r] / 255.0f, dim, w.o + (first + r) * w.stride);
+    const float of_sums = add[r] / 255.0f;
+    w.l[first + r] = w.l[first + r] * keep[r] + float(sum[r]) * of_sums;
+    add_sums(work.sums + r * kMaxInt8Dim, v_scales, keep[r], of_sums, dim, w.o + (first + r) * w.stride);
   }
 }
 

@@ -4,11 +4,11 @@
 // channels' scales (f32). dim is padded to a multiple of 16 with zeros.
 //
 // CUDA: K and V as fragments of the tensor cores' m16n8k32 (operand B), 512 bytes each for a warp's 32 lanes with 16
-// bytes, then 64 scales of K and dim scales of V. dim is padded to 64, 128 or 256. A fragment of K is 16 rows times
-// 32 elements: lane 4 g + t has rows g and g + 8, of each the elements 4 t to 4 t + 3 and 16 + 4 t to 16 + 4 t + 3. A
-// fragment of V is 16 channels times 32 rows: the lane has channels g and g + 8, of each the rows that the lane's own
-// scores are of, so that packed scores are operand A as they are: for fragments of scores j = 0 to 3, rows
-// 8 j + 2 t and 8 j + 2 t + 1. Pure; host and device.
+// bytes, then 64 scales of K, each with -kKv8SumsStart times it, and dim scales of V. dim is padded to 64, 128 or 256.
+// A fragment of K is 16 rows times 32 elements: lane 4 g + t has rows g and g + 8, of each the elements 4 t to 4 t + 3
+// and 16 + 4 t to 16 + 4 t + 3. A fragment of V is 16 channels times 32 rows: the lane has channels g and g + 8, of
+// each the rows that the lane's own scores are of, so that packed scores are operand A as they are: for fragments of
+// scores j = 0 to 3, rows 8 j + 2 t and 8 j + 2 t + 1. Pure; host and device.
 #pragma once
 
 #include <cstdint>
@@ -40,13 +40,16 @@ HEADRACE_KV8_BOTH constexpr int64_t kv8_block_bytes(int64_t dim) { return kv8_v_
 }  // namespace cpu
 
 namespace cuda {
+// Sums of products begin here, so that an int32 sum below 2^22 is a float without a conversion. Times a scale of K,
+// whose last two bits are zero, it is exact.
+constexpr float kKv8SumsStart = 12582912.0f;  // 1.5 * 2^23
 // The head sizes that kernels are compiled for.
 HEADRACE_KV8_BOTH constexpr int64_t kv8_instance(int64_t head_dim) {
   return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
 }
 HEADRACE_KV8_BOTH constexpr int64_t kv8_v(int64_t dim) { return kKv8Tile * dim; }
 HEADRACE_KV8_BOTH constexpr int64_t kv8_k_scales(int64_t dim) { return 2 * kKv8Tile * dim; }
-HEADRACE_KV8_BOTH constexpr int64_t kv8_v_scales(int64_t dim) { return kv8_k_scales(dim) + kKv8Tile * 4; }
+HEADRACE_KV8_BOTH constexpr int64_t kv8_v_scales(int64_t dim) { return kv8_k_scales(dim) + kKv8Tile * 8; }
 HEADRACE_KV8_BOTH constexpr int64_t kv8_block_bytes(int64_t dim) { return kv8_v_scales(dim) + dim * 4; }
 
 // The workspace of a call, for `rows` rows of q (queries times heads): q in 8 bits, [rows, kv8_instance()], with a

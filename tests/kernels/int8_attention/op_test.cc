@@ -3,6 +3,7 @@
 #include "kernels/int8_attention/op.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -91,7 +92,9 @@ struct Layer {
     std::vector<float> at = row(k, head, position);
     const std::vector<float> c = centre(head);
     for (size_t d = 0; d < at.size(); ++d) at[d] -= c[d];
-    return quantise(rotate(at));
+    Quantised key = quantise(rotate(at));
+    key.scale = std::bit_cast<float>(std::bit_cast<uint32_t>(key.scale) & ~3u);
+    return key;
   }
   Quantised channel(int64_t head, int64_t tile, int64_t d) const {  // of V
     std::vector<float> values;
@@ -245,12 +248,12 @@ class Seen {
       double top = -1e300;
       for (int64_t i = begin; i < end; ++i) top = std::max(top, score(q, in_8_bits, i, begin >= own));
       for (int64_t i = begin; i < end; ++i) {
-        const double weight = std::exp(score(q, in_8_bits, i, begin >= own) - top), to = std::exp(top - largest);
+        const double exact = std::exp(score(q, in_8_bits, i, begin >= own) - top), to = std::exp(top - largest);
+        const double weight = begin >= own ? exact : std::nearbyint(255 * exact) / 255;
         l += weight * to;
         for (int64_t d = 0; d < dim; ++d) {
-          const double value = begin >= own
-                                   ? weight * static_cast<double>(layer_.v[index(i, d)])
-                                   : std::nearbyint(255 * weight) / 255 * of_channel(begin / kTile, d, i - begin);
+          const double value = weight * (begin >= own ? static_cast<double>(layer_.v[index(i, d)])
+                                                      : of_channel(begin / kTile, d, i - begin));
           row.out[static_cast<size_t>(d)] += value * to;
           row.magnitude[static_cast<size_t>(d)] += std::fabs(value) * to;
         }
@@ -438,9 +441,12 @@ TEST_P(Int8Attention, RowsAreThoseOfTheDefinition) {
         const int64_t block = (tile * s.kv_heads + head) * block_bytes;
         for (int64_t r = 0; r < kTile; ++r) {
           const Quantised key = layer.key(head, tile * kTile + r);
-          wrong +=
-              !same(key.scale,
-                    number(block + (cpu ? kernels::cpu::kv8_k_scales(dim) : kernels::cuda::kv8_k_scales(dim)) + r * 4));
+          if (cpu) {
+            wrong += !same(key.scale, number(block + kernels::cpu::kv8_k_scales(dim) + r * 4));
+          } else {
+            const int64_t at = block + kernels::cuda::kv8_k_scales(dim) + r * 8;
+            wrong += !same(key.scale, number(at)) + !same(-kernels::cuda::kKv8SumsStart * key.scale, number(at + 4));
+          }
           for (int64_t d = 0; d < s.dim; ++d) {
             const int64_t in = r % 16, e = d % 32;
             const int64_t at = cpu ? (d / 4 * kTile + r) * 4 + d % 4
