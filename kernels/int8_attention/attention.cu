@@ -193,7 +193,8 @@ struct Int8Tiles {
     const int lane = threadIdx.x % 32, t = lane % 4;
     float s[kMTiles][kKeys / 8][4];
     score(block + lane * 16, block + static_cast<uint32_t>(kv8_k_scales(kDim)) + t * 16, s);
-    float top[kMTiles][2];
+    float top[kMTiles][2], factor[kMTiles][2];
+    uint32_t p[kMTiles][kKeys / 32][4], sum[kMTiles][2];
     bool far = false;
 #pragma unroll
     for (int i = 0; i < 2 * kMTiles; ++i) {
@@ -205,16 +206,14 @@ struct Int8Tiles {
       }
       top[tile][half] = __fmul_rn(quad_larger(most), scale[tile][half]);
       far |= top[tile][half] > __fadd_rn(m[tile][half], kFarAbove);
+      sum[tile][half] = weigh(s[tile], half, scale[tile][half], __fsub_rn(kLog255, top[tile][half]), p[tile]);
     }
-    if (__any_sync(~0u, far)) raise(top);
-    uint32_t p[kMTiles][kKeys / 32][4];
-    float factor[kMTiles][2];
+    if (__any_sync(~0u, far)) raise(top);  // the scores' registers are free now
 #pragma unroll
     for (int i = 0; i < 2 * kMTiles; ++i) {
       const int tile = i / 2, half = i % 2;
       factor[tile][half] = __fmul_rn(exp2_fast(__fsub_rn(top[tile][half], m[tile][half])), 1.0f / 255);
-      const uint32_t sum = weigh(s[tile], half, scale[tile][half], __fsub_rn(kLog255, top[tile][half]), p[tile]);
-      l[tile][half] = __fmaf_rn(static_cast<float>(sum), factor[tile][half], l[tile][half]);
+      l[tile][half] = __fmaf_rn(static_cast<float>(sum[tile][half]), factor[tile][half], l[tile][half]);
     }
     add(block + static_cast<uint32_t>(kv8_v(kDim)) + channel * 64 + lane * 16,
         block + static_cast<uint32_t>(kv8_v_scales(kDim)) + channel * 4 + t * 8, p, factor);
