@@ -3,10 +3,16 @@
 // (own_tile.cuh), and the earlier tiles are folded into it in order. A row's state is relative to m, a score that was
 // the largest of some tile. If a tile's largest score is far above m, it becomes m, and the state is scaled down. A row
 // decides this alone, and the warp's other rows are scaled by 1; so a row's bits do not depend on its neighbours.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include "kernels/attention/launch.cuh"
+#include "kernels/cuda/instructions.cuh"
 #include "kernels/int8_attention/bodies.h"
 #include "kernels/int8_attention/instances.cuh"
-#include "kernels/int8_attention/own_tile.cuh"
+#include "kernels/int8_attention/prepare.cuh"
+#include "kernels/int8_attention/rows.cuh"
+#include "kernels/int8_attention/workspace.cuh"
 
 namespace headrace::kernels::cuda {
 
@@ -25,32 +31,6 @@ __device__ inline float larger(float a, float b) {
 __device__ inline float quad_larger(float value) {
   value = larger(value, __shfl_xor_sync(~0u, value, 1));
   return larger(value, __shfl_xor_sync(~0u, value, 2));
-}
-
-// ---- Queries --------------------------------------------------------------------------------------------------------
-
-// A warp: a row of q.
-template <int kDim>
-__global__ void __launch_bounds__(128) convert_queries(const __grid_constant__ Int8AttentionParams params) {
-  const AttentionShape& shape = params.shape;
-  const int64_t row = int64_t{blockIdx.x} * 4 + threadIdx.x / 32;
-  if (row >= shape.queries * shape.heads) return;
-  const int lane = threadIdx.x % 32, dim = static_cast<int>(shape.head_dim);
-  WarpRow<kDim> q;
-  q.load(params.q, shape.type, row / shape.heads * shape.q_stride + row % shape.heads * dim, dim);
-  const int64_t kv_head = row % shape.heads / (shape.heads / shape.kv_heads);
-  WarpRow<kDim> centre;
-  centre.load(params.centre, DType::kF32, kv_head * dim, dim);
-  float product = 0.0f;
-#pragma unroll
-  for (int i = 0; i < WarpRow<kDim>::kEach; ++i) product = __fmaf_rn(q.v[i], centre.v[i], product);
-  product = warp_sum(product);
-  q.rotate(dim & -dim);
-  const RowQuant quant = q.quant();
-  const Kv8Workspace at = workspace_of(shape);
-  uint8_t* const out = reinterpret_cast<uint8_t*>(params.workspace) + row * kDim;
-  q.store(quant, [&](int d) { return out + d; });
-  if (lane == 0) reinterpret_cast<float2*>(params.workspace + at.scales)[row] = {quant.scale, product};
 }
 
 // ---- Tiles ----------------------------------------------------------------------------------------------------------
@@ -375,46 +355,15 @@ __global__ void __launch_bounds__(Int8Tiles<kDim>::kThreads, Int8Tiles<kDim>::kB
   }
 }
 
-// ---- Launches -------------------------------------------------------------------------------------------------------
-
-template <typename Q, typename T, int kDim>
-void launch_own(const Int8AttentionParams& params, CudaStream& stream) {
-  using Tile = OwnTile<Q, T, kDim>;
-  const int64_t end = params.first_position + params.shape.queries;
-  const int64_t blocks = ceil_div(end, kKv8Tile) - params.first_position / kKv8Tile;
-  launch(own_tile<Q, T, kDim>, "own_tile",
-         dim3(static_cast<unsigned>(params.shape.heads), static_cast<unsigned>(blocks)), Tile::kThreads,
-         Tile::kSharedBytes, params, stream);
-}
-template <typename Q, typename T>
-void launch_own(const Int8AttentionParams& params, CudaStream& stream) {
-  if (params.shape.head_dim <= 64) return launch_own<Q, T, 64>(params, stream);
-  if (params.shape.head_dim <= 128) return launch_own<Q, T, 128>(params, stream);
-  launch_own<Q, T, 256>(params, stream);
-}
-void own_tiles(const Int8AttentionParams& params, CudaStream& stream) {
-  const AttentionShape& shape = params.shape;
-  if (!has_tiles(shape)) {
-    const dim3 grid(static_cast<unsigned>(shape.queries),
-                    static_cast<unsigned>(shape.kv_heads * AttentionRows::chunks(shape)));
-    return launch(own_rows, "own_rows", grid, kRowsThreads, 0, params, stream);
-  }
-  if (shape.k_type == DType::kBF16) return launch_own<__nv_bfloat16, __nv_bfloat16>(params, stream);
-  if (shape.type == DType::kBF16) return launch_own<__nv_bfloat16, __half>(params, stream);
-  launch_own<__half, __half>(params, stream);
-}
-
 }  // namespace
 
 void int8_attention(const Int8AttentionParams& params, Stream& stream) {
   const AttentionShape& shape = params.shape;
   CudaStream& on = cuda_stream(stream);
-  own_tiles(params, on);
+  prepare_queries(params, on);
   const_dim(shape.head_dim, [&](auto size) {
     constexpr int kDim = size.value;
     using Tiles = Int8Tiles<kDim>;
-    launch(convert_queries<kDim>, "convert_queries",
-           dim3(static_cast<unsigned>(ceil_div(shape.queries * shape.heads, 4))), 128, 0, params, on);
     const int64_t end = params.first_position + shape.queries;
     const int64_t blocks = ceil_div(end, Tiles::kRows) - params.first_position / Tiles::kRows;
     launch(int8_tiles<kDim>, "int8_tiles",
