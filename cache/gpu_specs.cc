@@ -49,7 +49,7 @@ constexpr double kQueriesOfMma = 0.45;     // 284
 // measured (kernel_bench_h200_int8.jsonl); a Hopper card does not run other instructions beside mma.sync, so that the
 // shares of the other cards are assumed to be higher.
 constexpr double kMmaSyncOfHopperInt8 = 0.645;                                // 1,276 of 1,979 T/s
-constexpr double kInt8ProductOfHopper = 0.73, kInt8AttentionOfHopper = 0.27;  // 933 and 340 T/s
+constexpr double kInt8ProductOfHopper = 0.73, kInt8AttentionOfHopper = 0.33;  // 933 and 422 T/s
 constexpr double kInt8ProductOfMma = 0.75, kInt8AttentionOfMma = 0.65;
 
 std::string plain(std::string_view text) {

@@ -103,7 +103,7 @@ std::vector<Flag> model_flags(EngineOptions* o, const WeightMixture** of_shape) 
        choice_value<PrefillType>(
            &o->prefill, {{"auto", PrefillType::kAuto}, {"bf16", PrefillType::kCompute}, {"int8", PrefillType::kInt8}}),
        "Arithmetic that reads the prompt: int8, bf16 (the type of the computation, whichever that is), or auto: int8 "
-       "where weights are quantised and the computation is not f32, but not on Hopper cards [auto]"},
+       "where weights are quantised and the computation is not f32 [auto]"},
       {"--allow-damaged-weights", &o->allow_damaged_weights,
        "Warn of weights that are NaN or infinite, where they are an error otherwise"},
   };

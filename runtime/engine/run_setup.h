@@ -37,10 +37,8 @@ struct RunContext {
   bool recurrent() const { return StateGroups(config).recurrent_layers() > 0; }
   // `wanted`: of a run instead of the engine's.
   bool prefills_in_int8(std::optional<PrefillType> wanted = std::nullopt) const {
-    const std::optional<GpuSpec> card = gpu_named(device.name());
-    return headrace::prefills_in_int8(
-        wanted.value_or(options.prefill),
-        {.dtype = weights.dtype(), .quantised = weights.keeps_blocks(), .hopper = card && card->warp_groups});
+    return headrace::prefills_in_int8(wanted.value_or(options.prefill),
+                                      {.dtype = weights.dtype(), .quantised = weights.keeps_blocks()});
   }
 };
 

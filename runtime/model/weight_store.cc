@@ -59,7 +59,7 @@ DType computed_in(WeightPolicy policy, DType natural) {
 
 bool prefills_in_int8(PrefillType wanted, const ComputeTypes& types) {
   if (wanted != PrefillType::kAuto) return wanted == PrefillType::kInt8;
-  return types.quantised && types.dtype != DType::kF32 && !types.hopper;
+  return types.quantised && types.dtype != DType::kF32;
 }
 
 // On a GPU, products with kept weights exist for bf16 only; with other types they would be slower than plain products.

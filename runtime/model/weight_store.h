@@ -37,16 +37,13 @@ DType computed_in(WeightPolicy policy, DType natural);
 
 // The arithmetic of prefill (--prefill-type; docs/design.md, section 5).
 enum class PrefillType : uint8_t {
-  kAuto,     // int8 where weights are kept quantised, the computation is not f32 and the card is no Hopper
+  kAuto,     // int8 where weights are kept quantised and the computation is not f32
   kCompute,  // the type of the computation ("bf16" on the command line)
   kInt8,
 };
 struct ComputeTypes {
   DType dtype;
   bool quantised;  // some matrices are kept so
-  // Hopper: tensor cores run by mma.sync let no other instruction run beside them, and int8 has twice bf16's rate in
-  // place of four times. There attention in 8 bits takes longer (docs/measuring.md).
-  bool hopper = false;
 };
 bool prefills_in_int8(PrefillType wanted, const ComputeTypes& types);
 // "int8", or the name of the computation's type.

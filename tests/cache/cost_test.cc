@@ -514,7 +514,7 @@ TEST(Cards, AreWhatTheirSheetsSay) {
   EXPECT_NEAR(card.rates().int8_product_tflop_per_s, 0.75 * 660.6, 1);
   EXPECT_NEAR(card.rates().int8_attention_tflop_per_s, 0.65 * 660.6, 1);
   EXPECT_NEAR(find_gpu("h200").rates().int8_product_tflop_per_s, 933, 5);
-  EXPECT_NEAR(find_gpu("h200").rates().int8_attention_tflop_per_s, 340, 5);
+  EXPECT_NEAR(find_gpu("h200").rates().int8_attention_tflop_per_s, 421, 5);
   try {
     find_gpu("rtx9090");
     ADD_FAILURE();

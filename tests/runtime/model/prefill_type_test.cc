@@ -10,8 +10,6 @@ TEST(PrefillType, AutoIsInt8WhereWeightsAreQuantised) {
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
     EXPECT_EQ(prefills_in_int8(PrefillType::kAuto, {.dtype = dtype, .quantised = true}), dtype != DType::kF32);
     EXPECT_FALSE(prefills_in_int8(PrefillType::kAuto, {.dtype = dtype, .quantised = false}));
-    EXPECT_FALSE(prefills_in_int8(PrefillType::kAuto, {.dtype = dtype, .quantised = true, .hopper = true}));
-    EXPECT_TRUE(prefills_in_int8(PrefillType::kInt8, {.dtype = dtype, .quantised = true, .hopper = true}));
     for (const bool quantised : {false, true}) {  // on request whatever the weights are
       EXPECT_TRUE(prefills_in_int8(PrefillType::kInt8, {.dtype = dtype, .quantised = quantised}));
       EXPECT_FALSE(prefills_in_int8(PrefillType::kCompute, {.dtype = dtype, .quantised = quantised}));
