@@ -224,9 +224,9 @@ SetFlag draft_cache_value(std::optional<RetrievalShape>* out) {
 std::vector<Flag> draft_flags(DraftOptions* o) {
   return {
       {"--spec-type", "KIND", spec_type_value(o),
-       "Speculative decoding, which leaves the text unchanged: none, draft-eagle3, draft-longspec, draft-simple (a "
-       "small model with the same vocabulary) or ngram-simple (look-up in the text, no draft model); a draft model and "
-       "look-up together: draft-eagle3,ngram-simple [none]"},
+       "Speculative decoding, which leaves the text unchanged: none, draft-mtp (a block in the model's own file), "
+       "draft-eagle3, draft-longspec, draft-simple (a small model with the same vocabulary) or ngram-simple (look-up "
+       "in the text, no draft model); a draft model and look-up together: draft-eagle3,ngram-simple [none]"},
       {"--model-draft", "MODEL", text_value(&o->model), "-md: draft model, in the forms that -m accepts"},
       {"--tree", "SHAPE", tree_value(&o->tree),
        "Tokens that the draft proposes per step: auto, eagle2:NODES,DEPTH,TOPK, opt:NODES,DEPTH,THRESHOLD, "

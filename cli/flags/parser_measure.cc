@@ -170,8 +170,8 @@ Command Parser::finish_quality() {
   const bool ranks = draft.type != SpecType::kNone && draft.type != SpecType::kNgram && !draft.look_up;
   if (quality.draft_needle && !ranks) {
     usage_error("bench quality",
-                "--draft-needle needs a draft that ranks a vocabulary: --spec-type draft-eagle3, draft-longspec or "
-                "draft-simple with -md, and no look-up beside it");
+                "--draft-needle needs a draft that ranks a vocabulary: --spec-type draft-mtp, or draft-eagle3, "
+                "draft-longspec or draft-simple with -md, and no look-up beside it");
   }
   if (quality_app->count("--prompt-tokens") > 0) quality.most_tokens = quality.quality.prompt_tokens;
   return std::move(quality);

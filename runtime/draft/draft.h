@@ -55,7 +55,7 @@ inline int64_t draft_states_from(int64_t first_row) {
 
 // The target's residual stream at the input of a layer, [rows, hidden], device memory.
 struct LayerInput {
-  int64_t layer;
+  int64_t layer;  // the number of layers: the output of the last one
   const void* hidden;
   DType type;  // of hidden: the weights' type in prefill, kF32 in a pass
   int64_t rows;
@@ -122,8 +122,8 @@ class Draft {
 
   // States that saved prefixes restore before prefill, and read before finish_prefill(); empty if DraftNeeds is.
   virtual std::vector<PromptStates> prompt_states() { return {}; }
-  // Prefill: the states of the whole prompt, except saved rows, at the input of a layer, for layers [0, layers).
-  // Asynchronous.
+  // Prefill: the states of the whole prompt, except saved rows, at the input of a layer, for layers [0, layers], the
+  // last of which stay until finish_prefill(). Asynchronous.
   virtual void prefill_layer(const LayerInput& input) = 0;
   // All layers are done; frees the memory of prefill. A draft that computes the prompt itself reports progress; false:
   // `interrupt` was set. Both may be null.

@@ -28,9 +28,9 @@ class Tokenizer;
 // The SHA-256 of a source's weights, which identifies a draft in saved prefixes.
 using WeightsFingerprint = std::function<Digest(const TensorSource& source)>;
 
-enum class SpecType { kNone, kEagle3, kLongSpec, kSimple, kNgram };
-constexpr SpecType kSpecTypes[] = {SpecType::kNone, SpecType::kEagle3, SpecType::kLongSpec, SpecType::kSimple,
-                                   SpecType::kNgram};
+enum class SpecType { kNone, kEagle3, kLongSpec, kSimple, kNgram, kMtp };
+constexpr SpecType kSpecTypes[] = {SpecType::kNone,   SpecType::kEagle3, SpecType::kLongSpec,
+                                   SpecType::kSimple, SpecType::kNgram,  SpecType::kMtp};
 const char* spec_type_name(SpecType type);  // the value of --spec-type: "draft-eagle3"
 
 struct DraftOptions {
@@ -102,6 +102,9 @@ std::unique_ptr<DraftModel> open_longspec_draft(const DraftOptions& options, con
 // A small language model with the target's vocabulary, token for token except for padding.
 std::unique_ptr<DraftModel> open_simple_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
                                               const DraftTarget& target);
+// REQUIRES: the target has an MTP block.
+std::unique_ptr<DraftModel> open_mtp_draft(const DraftOptions& options, const TreeShape& tree, Device& device,
+                                           const DraftTarget& target);
 std::unique_ptr<DraftModel> open_ngram_draft(const DraftOptions& options, Device& device);
 // A draft with weights, and look-up beside it: their trees have as many nodes as the head's, and as many levels as the
 // deeper of both.

@@ -64,7 +64,10 @@ void LayerDraft::allocate(Stream& compute) {
   kept_cache_.reset();
   builder_.emplace(device_, tree_setup_);
   if (chooses()) retrieval_.emplace(device_, options_.retrieval, compute);
-  layers_.rope.fill(*decoder_.rope, {.head_dim = layers_.rope.head_dim, .max_positions = decoder_.max_positions},
+  layers_.rope.fill(*decoder_.rope,
+                    {.head_dim = layers_.rope.head_dim,
+                     .max_positions = decoder_.max_positions,
+                     .rotary_dims = decoder_.layers.front().attention().rope_dims},
                     compute);
 }
 

@@ -1,8 +1,8 @@
-// The common part of the drafts that rank a vocabulary (EAGLE-3, LongSpec, small models): memory, the steps of a layer
-// (runtime/layers) over the draft's cache, and the round that proposes a tree. A round first adds the accepted tokens
-// to the draft's cache, then grows the tree level by level. The tree stays on the device for the target's pass, or one
-// small copy brings it to the host. Derived classes compute the rows. Owns the run's buffers, cache and tree builder.
-// Thread: as in draft.h.
+// The common part of the drafts that rank a vocabulary (EAGLE-3, MTP, LongSpec, small models): memory, the steps of a
+// layer (runtime/layers) over the draft's cache, and the round that proposes a tree. A round first adds the accepted
+// tokens to the draft's cache, then grows the tree level by level. The tree stays on the device for the target's pass,
+// or one small copy brings it to the host. Derived classes compute the rows. Owns the run's buffers, cache and tree
+// builder. Thread: as in draft.h.
 #pragma once
 
 #include <algorithm>

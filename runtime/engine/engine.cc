@@ -63,6 +63,7 @@ void Engine::Impl::use_draft(const DraftOptions& draft) {
   draft_model.reset();
   options.draft = draft;
   weights_stand = false;
+  check_has_block(draft, config, checkpoint->path());
   draft_model = open_draft(draft, *device, config, *weights, tokenizer ? &*tokenizer : nullptr);
 }
 

@@ -115,8 +115,7 @@ bool Prefill::layers(LayerRows& rows) {
     const bool has_rows = layout_.config().layer(layer).has_attention();
     go_on = !has_rows || rows.restore(place);
     if (!go_on) break;
-    if (options_.draft != nullptr)
-      options_.draft->prefill_layer({layer, work_.hidden, layout_.weights().dtype(), prompt - saved, saved});
+    show_draft(layer);
     const LayerWeights weights = layer_weights(layer);
     int8_rows_ = 0;
     for (int64_t first = saved; first < prompt && go_on; first += last_group_) {
@@ -129,10 +128,18 @@ bool Prefill::layers(LayerRows& rows) {
     fill_partial(place, rows);
     rows.store(place);
   }
+  if (go_on) show_draft(layer_count);
   compute_.synchronize();
   if (progress) progress->update(prompt);
   if (progress) progress->end();
   return go_on;
+}
+
+// The states at the input of a layer.
+void Prefill::show_draft(int64_t layer) {
+  if (options_.draft == nullptr) return;
+  options_.draft->prefill_layer(
+      {layer, work_.hidden, layout_.weights().dtype(), layout_.computed_rows(), layout_.saved_rows()});
 }
 
 // Groups begin at absolute multiples.

@@ -43,6 +43,7 @@ class Prefill {
   void upload_prompt(std::span<const int32_t> ids, const PrefillStaging& host);
   void embed_prompt();
   bool layers(LayerRows& rows);
+  void show_draft(int64_t layer);
   int64_t group_rows(int64_t first) const;  // of the group that begins there
   LayerWeights layer_weights(int64_t layer);
   void compute_group(const Group& group, LayerRows& built);

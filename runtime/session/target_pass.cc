@@ -182,7 +182,7 @@ void TargetPass::run_pass(const Pass& pass) {
   for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
     const TraceSpan inside(compute_, {"layer", layer});
     const int64_t place = layout_.groups().place(layer);
-    if (options_.draft != nullptr) options_.draft->pass_layer({layer, buffers_.step().hidden, DType::kF32, pass.rows});
+    show_draft(layer, pass.rows);
     const LayerWeights& weights = weights_.layer(layer);
     if (weights.spec.has_attention()) {
       rotated_qkv_product(pass, weights, buffers_.step().hidden,
@@ -195,7 +195,13 @@ void TargetPass::run_pass(const Pass& pass) {
     }
     layer_output(pass, weights, buffers_.step().hidden);
   }
+  show_draft(config_.layer_count(), pass.rows);
   draw(pass);
+}
+
+// The states at the input of a layer.
+void TargetPass::show_draft(int64_t layer, int64_t rows) const {
+  if (options_.draft != nullptr) options_.draft->pass_layer({layer, buffers_.step().hidden, DType::kF32, rows});
 }
 
 void TargetPass::recur(const Pass& pass, const LayerWeights& weights, int64_t place) const {

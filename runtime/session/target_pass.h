@@ -40,6 +40,7 @@ class TargetPass {
   void play_pass();
   void run_pass(const Pass& pass);
   void recur(const Pass& pass, const LayerWeights& weights, int64_t place) const;
+  void show_draft(int64_t layer, int64_t rows) const;
   void draw(const Pass& pass);  // logits and samples of `pass.rows` rows
   void rank(int64_t rows);
   bool scores() const { return options_.log_probs == LogProbs::kComputed && !grows_; }

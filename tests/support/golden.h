@@ -1,4 +1,4 @@
-// Reads a golden .safetensors file (tests/data) without the product's own reader: i64 and f32 arrays by name.
+// Reads a golden .safetensors file (tests/data) without the product's own reader: i64, i32 and f32 arrays by name.
 #pragma once
 
 #include <cstdint>

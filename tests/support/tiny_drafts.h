@@ -12,5 +12,7 @@ struct TinyTarget {  // of 4 heads and 2 KV heads
 };
 DraftFiles tiny_eagle3_head(const TinyTarget& target = {});
 DraftFiles tiny_longspec_layer(const TinyTarget& target = {});
+// A model of the size of tests/data/tiny/llama31 with an MTP block: of Qwen3.5, but with attention in every layer.
+DraftFiles tiny_mtp_model();
 
 }  // namespace headrace::testing_support

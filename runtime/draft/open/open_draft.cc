@@ -21,6 +21,7 @@ TreeShape tree_of(const DraftOptions& options, Backend backend) {
 }
 
 constexpr const char* kNoWeights = "It looks up in the text itself and has no weights.";
+constexpr const char* kOwnBlock = "It is a block of the model's own file, and rotates as the model does.";
 
 // A requested option and the drafts that support it; null: not requested.
 struct Asked {
@@ -47,8 +48,10 @@ void check_use(SpecType type, const Asked& asked) {
 
 void check_rope_use(const DraftOptions& options) {
   const RopeOverrides& rope = options.rope;
-  const char* const hint =
-      options.type == SpecType::kLongSpec ? "It reads the target's keys, and rotates as the target does." : kNoWeights;
+  const char* const hint = options.type == SpecType::kLongSpec
+                               ? "It reads the target's keys, and rotates as the target does."
+                           : options.type == SpecType::kMtp ? kOwnBlock
+                                                            : kNoWeights;
   const auto check = [&](const char* flag, const std::optional<std::string>& value) {
     check_use(options.type, {flag, value, {SpecType::kEagle3, SpecType::kSimple}, hint});
   };
@@ -60,26 +63,30 @@ void check_rope_use(const DraftOptions& options) {
 
 void check_options(const DraftOptions& options) {
   constexpr SpecType kEagle3 = SpecType::kEagle3, kLongSpec = SpecType::kLongSpec, kSimple = SpecType::kSimple,
-                     kNgram = SpecType::kNgram;
-  check_use(
-      options.type,
-      {"--model-draft", if_given(!options.model.empty(), options.model), {kEagle3, kLongSpec, kSimple}, kNoWeights});
+                     kNgram = SpecType::kNgram, kMtp = SpecType::kMtp;
+  check_use(options.type,
+            {"--model-draft",
+             if_given(!options.model.empty(), options.model),
+             {kEagle3, kLongSpec, kSimple},
+             options.type == kMtp ? "It is a block of the model's own file: leave -md out." : kNoWeights});
   check_use(options.type, {"--tree",
                            if_given(options.tree.has_value(), ""),
-                           {kEagle3, kLongSpec, kSimple},
+                           {kEagle3, kLongSpec, kSimple, kMtp},
                            "Its trees are what it finds; --spec-draft-n-max N limits them."});
   check_use(options.type, {"--spec-draft-n-max",
                            if_given(options.most_tokens > 0, str(options.most_tokens)),
-                           {kEagle3, kLongSpec, kSimple, kNgram},
+                           {kEagle3, kLongSpec, kSimple, kNgram, kMtp},
                            ""});
   check_use(options.type, {"--draft-window",
                            if_given(options.window >= 0, str(options.window)),
-                           {kEagle3, kLongSpec, kSimple},
+                           {kEagle3, kLongSpec, kSimple, kMtp},
                            kNoWeights});
   check_use(options.type, {"--draft-cache",
                            if_given(options.retrieval.has_value(), "retrieval"),
                            {kEagle3, kSimple},
-                           options.type == kLongSpec ? "It reads all of the target's last layer." : kNoWeights});
+                           options.type == kLongSpec ? "It reads all of the target's last layer."
+                           : options.type == kMtp    ? "It has a window: --draft-window."
+                                                     : kNoWeights});
   check_rope_use(options);
   if (options.retrieval && options.window == 0) {
     throw_error(ExitCode::kUsage, "--draft-cache", "retrieval has no effect with --draft-window 0",
@@ -89,7 +96,8 @@ void check_options(const DraftOptions& options) {
     throw_error(ExitCode::kUsage, "--draft-window",
                 str(options.window, " is too small: at least ", kMinDraftWindow, ", or 0 for the whole context"));
   }
-  if (options.type != SpecType::kNone && options.type != kNgram && options.model.empty()) {
+  const bool has_files = options.type == kEagle3 || options.type == kLongSpec || options.type == kSimple;
+  if (has_files && options.model.empty()) {
     throw_error(ExitCode::kUsage, "--spec-type", str(spec_type_name(options.type), " needs a draft: -md PATH"));
   }
 }
@@ -99,6 +107,7 @@ std::unique_ptr<DraftModel> open_one(const DraftOptions& options, Device& device
   if (options.type == SpecType::kLongSpec || options.type == SpecType::kSimple) {  // they rank the target's tokens
     check_branches(tree, target.config->vocab, options.model);
   }
+  if (options.type == SpecType::kMtp) check_branches(tree, target.config->vocab, "the MTP block");
   switch (options.type) {
     case SpecType::kNone:
       return nullptr;
@@ -110,12 +119,21 @@ std::unique_ptr<DraftModel> open_one(const DraftOptions& options, Device& device
       return open_simple_draft(options, tree, device, target);
     case SpecType::kNgram:
       return open_ngram_draft(options, device);
+    case SpecType::kMtp:
+      return open_mtp_draft(options, tree, device, target);
   }
   CHECK(false, "spec_type=", static_cast<int>(options.type));
   return nullptr;  // without optimization the compiler does not see that this is unreachable
 }
 
 }  // namespace
+
+void check_has_block(const DraftOptions& options, const ModelConfig& config, const std::string& model) {
+  if (options.type != SpecType::kMtp || config.mtp) return;
+  throw_error(ExitCode::kBadInput, model, "has no MTP block, which --spec-type draft-mtp needs",
+              "Its tensors are mtp.*, in GGUF those of the last block with nextn.*; some conversions drop them. Name "
+              "another kind of draft, or leave --spec-type out.");
+}
 
 std::unique_ptr<DraftModel> open_draft(const DraftOptions& options, Device& device, const ModelConfig& config,
                                        const Weights& target, const Tokenizer* tokenizer) {

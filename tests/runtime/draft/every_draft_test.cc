@@ -28,7 +28,7 @@ namespace {
 
 using testing::LoadedModel;
 
-constexpr const char* kTarget = "llama31";  // 4 layers, hidden 64, 4 heads of 16 and 2 KV heads, 512 ids
+constexpr const char* kTarget = "llama31";  // 4 layers, hidden 64, 4 heads of 16 and 2 KV heads, 512 ids; so has MTP's
 constexpr size_t kPrompt = 1000;            // decoding crosses the end of the second segment
 constexpr const char* kTrees[] = {"eagle2:16,4,6", "opt:20,6,0.5", "beams:4,8,8", "chain:3", "auto"};
 constexpr KvMode kModes[] = {KvMode::kDevice, KvMode::kAuto, KvMode::kHost};
@@ -70,15 +70,16 @@ class EveryDraft : public ::testing::TestWithParam<Instance> {
     }
     if (options_.type == SpecType::kEagle3) testing_support::tiny_eagle3_head().write(folder_.path());
     if (options_.type == SpecType::kLongSpec) testing_support::tiny_longspec_layer().write(folder_.path());
-    if (options_.type != SpecType::kNgram) {
+    if (options_.type == SpecType::kMtp) testing_support::tiny_mtp_model().write(folder_.path());
+    if (options_.type != SpecType::kNgram && options_.type != SpecType::kMtp) {
       options_.model = options_.type == SpecType::kSimple ? testing::tiny_model(kTarget) : folder_.path();
     }
     roomy_ = load(0);
   }
 
+  std::string target() const { return options_.type == SpecType::kMtp ? folder_.path() : testing::tiny_model(kTarget); }
   std::unique_ptr<LoadedModel> load(uint64_t vram_bytes) const {
-    return std::make_unique<LoadedModel>(testing::tiny_model(kTarget), std::get<1>(GetParam()), std::get<0>(GetParam()),
-                                         2, vram_bytes);
+    return std::make_unique<LoadedModel>(target(), std::get<1>(GetParam()), std::get<0>(GetParam()), 2, vram_bytes);
   }
   std::vector<int32_t> prompt(size_t index) const {
     return testing::made_up_ids(kPrompt, 512, static_cast<uint32_t>(index) + 1);
@@ -103,7 +104,7 @@ class EveryDraft : public ::testing::TestWithParam<Instance> {
 
   EngineOptions engine_options() const {
     EngineOptions options;
-    options.model = testing::tiny_model(kTarget);
+    options.model = target();
     options.device = {.choice = std::get<0>(GetParam()), .threads = 2};
     options.want_tokenizer = false;
     const testing::RowsType type = std::get<1>(GetParam());
@@ -199,7 +200,7 @@ class EveryDraft : public ::testing::TestWithParam<Instance> {
     return out;
   }
 
-  const TemporaryFolder folder_;  // of the draft
+  const TemporaryFolder folder_;  // of the draft, or of the model with a block of its own
   DraftOptions options_;
   bool long_ = false;
   int64_t tokens_ = 0, accepted_ = 0, runs_ = 0;
@@ -262,14 +263,16 @@ TEST_P(EveryHead, SaysItThoughItWasTrainedShort) {
   EXPECT_GT(again.speculation.verify_outcome.judged, 0);
 }
 
-// A head that loading quantises with the target.
+// A head that loading quantises with the target, or a block that is a part of it.
 class EveryQuantisedHead : public EveryDraft {};
 TEST_P(EveryQuantisedHead, SaysWhatPlainDecodingSays) {
   const auto [device, type, kind] = GetParam();
   EngineOptions options = engine_options();
   options.weights = WeightPolicy::kQ8_0;
-  const LoadedModel target(testing::tiny_model(kTarget), type, device, 2, 0, WeightPolicy::kQ8_0);
-  EXPECT_LT(open(target, kTrees[0])->weights_bytes(), open(*roomy_, kTrees[0])->weights_bytes());
+  const LoadedModel quantised(target(), type, device, 2, 0, WeightPolicy::kQ8_0);
+  const auto bytes = [&](const LoadedModel& on) { return open(on, kTrees[0])->weights_bytes() + on.weights.bytes(); };
+  EXPECT_LT(bytes(quantised), bytes(*roomy_));
+  EXPECT_EQ(open(quantised, kTrees[0])->weights_bytes() == 0, kind.type == SpecType::kMtp);
   for (const char* const tree : {"eagle2:16,4,6", "opt:20,6,0.5"}) {
     options.draft.tree = parse_tree(tree);
     Engine engine(options);
@@ -558,9 +561,11 @@ std::vector<Instance> instances() {
                                    {.type = SpecType::kLongSpec},
                                    {.type = SpecType::kSimple},
                                    {.type = SpecType::kNgram},
+                                   {.type = SpecType::kMtp},
                                    {.type = SpecType::kEagle3, .look_up = true},
                                    {.type = SpecType::kLongSpec, .look_up = true},
                                    {.type = SpecType::kSimple, .look_up = true},
+                                   {.type = SpecType::kMtp, .look_up = true},
                                    {.type = SpecType::kEagle3, .retrieval = true},
                                    {.type = SpecType::kSimple, .retrieval = true},
                                    {.type = SpecType::kEagle3, .look_up = true, .retrieval = true}};
@@ -602,7 +607,7 @@ INSTANTIATE_TEST_SUITE_P(All, EveryHead, instances_that([](DeviceChoice, testing
 // A GPU multiplies quantised weights in bf16 alone.
 INSTANTIATE_TEST_SUITE_P(All, EveryQuantisedHead,
                          instances_that([](DeviceChoice device, testing::RowsType type, const Kind& kind) {
-                           return kind.just(SpecType::kEagle3) && !low_bit(type) &&
+                           return (kind.just(SpecType::kEagle3) || kind.just(SpecType::kMtp)) && !low_bit(type) &&
                                   (device == DeviceChoice::kCpu || type == DType::kBF16);
                          }),
                          name_of_instance);

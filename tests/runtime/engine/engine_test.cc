@@ -143,6 +143,7 @@ TEST(Engine, RefusesDraftsThatMakeNoSense) {
   expect_error(ExitCode::kUsage, "at least 320", opened({.type = SpecType::kEagle3, .model = "x", .window = 319}));
   expect_error(ExitCode::kUsage, "ngram-simple", opened({.type = SpecType::kNgram, .model = "x"}));
   expect_error(ExitCode::kUsage, "--tree", opened({.type = SpecType::kNgram, .tree = chain_shape(3)}));
+  expect_error(ExitCode::kBadInput, "llama31: has no MTP block", opened({.type = SpecType::kMtp}));
 }
 
 TEST(Engine, NoTokensAreNoTokens) {

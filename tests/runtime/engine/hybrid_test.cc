@@ -2,7 +2,9 @@
 // with each kind of rows and wherever they are; and what such a model cannot do yet is refused.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <tuple>
+#include <vector>
 
 #include "runtime/engine/engine.h"
 #include "runtime/model/files/shapes.h"
@@ -36,12 +38,18 @@ class HybridText : public ::testing::TestWithParam<testing::DeviceAndType> {
   }
 };
 
-TEST_P(HybridText, LookUpChangesNoToken) {
+TEST_P(HybridText, DraftsChangeNoToken) {
   Engine plain(options());
-  EngineOptions with_draft = options();
-  with_draft.draft.type = SpecType::kNgram;
-  Engine drafts(with_draft);
-  for (const int64_t prompt : {40, 128, 700}) {
+  std::vector<std::unique_ptr<Engine>> drafts;
+  for (const DraftOptions& draft :
+       {DraftOptions{.type = SpecType::kNgram}, DraftOptions{.type = SpecType::kMtp},
+        DraftOptions{.type = SpecType::kMtp, .look_up = true, .tree = parse_tree("opt:20,6,0.5")}}) {
+    EngineOptions with_draft = options();
+    with_draft.draft = draft;
+    drafts.push_back(std::make_unique<Engine>(with_draft));
+  }
+  int64_t accepted = 0;
+  for (const int64_t prompt : {1, 128, 700}) {
     const std::vector<int32_t> ids = testing::repeated_ids(prompt, 320);
     for (const float temperature : {0.0f, 0.8f}) {
       for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
@@ -50,10 +58,16 @@ TEST_P(HybridText, LookUpChangesNoToken) {
         run.sampling = {.temperature = temperature, .seed = 5};
         const GenerateResult expected = plain.generate(ids, run, nullptr);
         ASSERT_EQ(expected.token_ids.size(), static_cast<size_t>(kAnswer));
-        EXPECT_EQ(drafts.generate(ids, run, nullptr).token_ids, expected.token_ids) << prompt << " " << temperature;
+        for (const std::unique_ptr<Engine>& engine : drafts) {
+          const GenerateResult result = engine->generate(ids, run, nullptr);
+          EXPECT_EQ(result.token_ids, expected.token_ids)
+              << prompt << " " << temperature << " " << result.speculation.type;
+          accepted += result.speculation.type == "draft-mtp" ? result.speculation.accepted : 0;
+        }
       }
     }
   }
+  EXPECT_GT(accepted, 0);
 }
 
 // A state cannot be cut to the rows that two prompts share, so each run computes its own.

@@ -24,12 +24,13 @@ class PrefixDraft : public ::testing::TestWithParam<DeviceChoice> {
   PrefixDraft() {
     testing_support::tiny_eagle3_head().write(eagle3_.path());
     testing_support::tiny_longspec_layer().write(longspec_.path());
+    testing_support::tiny_mtp_model().write(mtp_.path());
   }
 
   // `cache`: empty for a fresh run.
   EngineOptions options(const std::string& cache, SpecType type, int64_t window = -1) const {
     EngineOptions options;
-    options.model = testing::tiny_model("llama31");
+    options.model = type == SpecType::kMtp ? mtp_.path() : testing::tiny_model("llama31");
     options.device = {.choice = GetParam(), .threads = 2};
     options.prefill_group = kGroup;
     options.want_tokenizer = false;
@@ -63,7 +64,7 @@ class PrefixDraft : public ::testing::TestWithParam<DeviceChoice> {
     EXPECT_EQ(a.speculation.accepted_by_depth, b.speculation.accepted_by_depth);
   }
 
-  const TemporaryFolder eagle3_, longspec_;
+  const TemporaryFolder eagle3_, longspec_, mtp_;
 };
 INSTANTIATE_TEST_SUITE_P(Devices, PrefixDraft, ::testing::ValuesIn(testing::session_devices()),
                          [](const auto& given) { return testing::device_name(given.param); });
@@ -75,8 +76,9 @@ TEST_P(PrefixDraft, AcceptsWhatItDoesAfterAFreshPrefill) {
     bool retrieval = false;
   };
   const std::vector<Kind> drafts = {
-      {SpecType::kEagle3, 0}, {SpecType::kEagle3, 320},       {SpecType::kLongSpec, 320},    {SpecType::kSimple, 320},
-      {SpecType::kNgram, -1}, {SpecType::kEagle3, 320, true}, {SpecType::kSimple, 320, true}};
+      {SpecType::kEagle3, 0},   {SpecType::kEagle3, 320},       {SpecType::kLongSpec, 320},
+      {SpecType::kSimple, 320}, {SpecType::kNgram, -1},         {SpecType::kMtp, 0},
+      {SpecType::kMtp, 320},    {SpecType::kEagle3, 320, true}, {SpecType::kSimple, 320, true}};
   for (const auto& [type, window, retrieval] : drafts) {
     const TemporaryFolder folder;
     EngineOptions without = options("", type, window), with = options(folder.path(), type, window);

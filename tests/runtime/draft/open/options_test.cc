@@ -33,6 +33,7 @@ class DraftOptionsTest : public ::testing::Test {
   }
 
   const testing::LoadedModel model_{testing::tiny_model("llama31"), DType::kF32};
+  const testing::LoadedModel with_block_{testing::tiny_model("qwen35"), DType::kF32};
 };
 
 struct Setting {
@@ -44,13 +45,16 @@ struct Setting {
 
 TEST_F(DraftOptionsTest, WhatATypeLeavesUnreadIsRefused) {
   constexpr SpecType kEagle3 = SpecType::kEagle3, kLongSpec = SpecType::kLongSpec, kSimple = SpecType::kSimple,
-                     kNgram = SpecType::kNgram;
+                     kNgram = SpecType::kNgram, kMtp = SpecType::kMtp;
   const std::vector<Setting> settings = {
       {"--model-draft", [](DraftOptions* o) { o->model = "some/draft"; }, "some/draft", {kEagle3, kLongSpec, kSimple}},
-      {"--tree", [](DraftOptions* o) { o->tree = chain_shape(3); }, "", {kEagle3, kLongSpec, kSimple}},
-      {"--spec-draft-n-max", [](DraftOptions* o) { o->most_tokens = 5; }, "5", {kEagle3, kLongSpec, kSimple, kNgram}},
-      {"--draft-window", [](DraftOptions* o) { o->window = 1024; }, "1024", {kEagle3, kLongSpec, kSimple}},
-      {"--draft-window", [](DraftOptions* o) { o->window = 0; }, "0", {kEagle3, kLongSpec, kSimple}},
+      {"--tree", [](DraftOptions* o) { o->tree = chain_shape(3); }, "", {kEagle3, kLongSpec, kSimple, kMtp}},
+      {"--spec-draft-n-max",
+       [](DraftOptions* o) { o->most_tokens = 5; },
+       "5",
+       {kEagle3, kLongSpec, kSimple, kNgram, kMtp}},
+      {"--draft-window", [](DraftOptions* o) { o->window = 1024; }, "1024", {kEagle3, kLongSpec, kSimple, kMtp}},
+      {"--draft-window", [](DraftOptions* o) { o->window = 0; }, "0", {kEagle3, kLongSpec, kSimple, kMtp}},
       {"--draft-cache", [](DraftOptions* o) { o->retrieval = RetrievalShape{}; }, "retrieval", {kEagle3, kSimple}},
       {"--draft-rope-theta", [](DraftOptions* o) { o->rope.theta = 1e6; }, "1e+06", {kEagle3, kSimple}},
       {"--draft-rope-scaling",
@@ -75,6 +79,9 @@ TEST_F(DraftOptionsTest, WhatATypeLeavesUnreadIsRefused) {
         expect_refused(options, setting.flag, {setting.shown, "has no effect", of});
       } else if (type == SpecType::kNgram) {
         EXPECT_NO_THROW(open(options, longspec_target()));
+      } else if (type == kMtp) {
+        EXPECT_NO_THROW(
+            open_draft(options, *with_block_.device, with_block_.checkpoint->config(), with_block_.weights));
       } else if (options.model.empty()) {  // then it is the draft that is missing
         expect_refused(options, "--spec-type", {spec_type_name(type), "-md"});
       }
