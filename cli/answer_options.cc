@@ -76,7 +76,7 @@ std::string answer_options(const EngineOptions& asked, const GenerateOptions& ge
     if (verify.queries != BlockQueries::kRecent) add("queries of the tree");
     if (copy_type(verify.partial)) add(partial_kind_name(verify.partial));
     const DraftOptions& draft = asked.draft;
-    add(spec_type_name(draft.type));
+    add(spec_type_name(engine.draft_type()));
     add(draft.look_up ? "beside look-up" : "alone");
     add(draft.window);
     const RetrievalShape chunks = draft.retrieval.value_or(RetrievalShape{.chunks = -1});

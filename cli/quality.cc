@@ -66,6 +66,7 @@ ExitCode run_perplexity(const QualityArgs& args) {
                             .outputs = {args.results},
                             .against = args.against};
   options.engine.use_chat_template = false;  // a document is plain text
+  options.engine.draft.type = SpecType::kNone;
   auto hooks = output.hooks<PerplexityHooks>();
   hooks.on_row = [&](const PerplexityReport& so_far) {
     if (so_far.rows.size() == 1) {

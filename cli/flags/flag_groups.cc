@@ -182,12 +182,14 @@ SetFlag spec_type_value(DraftOptions* o) {
     const std::string beside = str(",", spec_type_name(SpecType::kNgram));
     DraftOptions read;
     read.look_up = value.ends_with(beside);
-    std::vector<std::pair<std::string, SpecType>> kinds;
+    std::vector<std::pair<std::string, SpecType>> kinds = {{spec_type_name(SpecType::kAuto), SpecType::kAuto}};
     for (const SpecType type : kSpecTypes) kinds.emplace_back(spec_type_name(type), type);
     const std::string kind = read.look_up ? value.substr(0, value.size() - beside.size()) : value;
     const std::string wrong = choice_value<SpecType>(&read.type, kinds)(kind);
     if (!wrong.empty()) return wrong;
-    if (read.look_up && (read.type == SpecType::kNone || read.type == SpecType::kNgram)) {
+    const bool has_model =
+        read.type != SpecType::kNone && read.type != SpecType::kAuto && read.type != SpecType::kNgram;
+    if (read.look_up && !has_model) {
       return "'" + value + "': look-up stands beside a draft with a model, such as draft-eagle3" + beside;
     }
     o->type = read.type;
@@ -222,11 +224,13 @@ SetFlag draft_cache_value(std::optional<RetrievalShape>* out) {
 }
 
 std::vector<Flag> draft_flags(DraftOptions* o) {
+  o->type = SpecType::kAuto;
   return {
       {"--spec-type", "KIND", spec_type_value(o),
        "Speculative decoding, which leaves the text unchanged: none, draft-mtp (a block in the model's own file), "
        "draft-eagle3, draft-longspec, draft-simple (a small model with the same vocabulary) or ngram-simple (look-up "
-       "in the text, no draft model); a draft model and look-up together: draft-eagle3,ngram-simple [none]"},
+       "in the text, no draft model); a draft model and look-up together: draft-eagle3,ngram-simple; auto is draft-mtp "
+       "if the file has such a block, else none [auto]"},
       {"--model-draft", "MODEL", text_value(&o->model), "-md: draft model, in the forms that -m accepts"},
       {"--tree", "SHAPE", tree_value(&o->tree),
        "Tokens that the draft proposes per step: auto, eagle2:NODES,DEPTH,TOPK, opt:NODES,DEPTH,THRESHOLD, "
@@ -303,7 +307,7 @@ std::vector<Flag> verify_flags(VerifyOptions* o) {
       {"--verify", "MODE", choice_value<std::optional<VerifyMode>>(&o->mode, modes),
        "How proposed tokens are verified: lossless (against part of the KV cache, then against all of it before the "
        "text is printed), approximate (against part of it; the text may differ) or full (against all of it in every "
-       "step) [lossless; full without --spec-type]"},
+       "step) [lossless; full without a draft]"},
       {"--partial-kv", "KIND", partial_kind_value(&o->partial),
        "What provisional steps read: int8 or int4 (a copy of the whole KV cache in fewer bits, on the device), blocks "
        "(the part of the KV cache that is most relevant), or auto (the first of these that fits) [auto]"},

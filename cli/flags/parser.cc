@@ -105,7 +105,9 @@ void exclude_templates(CLI::App& app) {
 
 void check_verify(const EngineOptions& engine) {
   const VerifyOptions& verify = engine.verify;
-  const VerifyMode usual = engine.draft.type == SpecType::kNone ? VerifyMode::kFull : VerifyMode::kLossless;
+  const SpecType type = engine.draft.type;
+  const bool named = type != SpecType::kNone && type != SpecType::kAuto;
+  const VerifyMode usual = named ? VerifyMode::kLossless : VerifyMode::kFull;
   if (verify.mode.value_or(usual) == VerifyMode::kFull && verify != VerifyOptions{.mode = verify.mode}) {
     contradiction("--partial-kv, --partial-budget, --refresh-interval and --block-* have no effect with --verify full" +
                   std::string(verify.mode ? "" : ", which is the default without --spec-type"));

@@ -167,7 +167,8 @@ Command Parser::finish_quality() {
   if (quality.quality.documents.empty()) usage_error("bench quality", "--documents is needed: one text file or more");
   check_model("bench quality", quality.quality.engine);
   const DraftOptions& draft = quality.quality.engine.draft;
-  const bool ranks = draft.type != SpecType::kNone && draft.type != SpecType::kNgram && !draft.look_up;
+  const bool ranks = draft.type != SpecType::kNone && draft.type != SpecType::kAuto && draft.type != SpecType::kNgram &&
+                     !draft.look_up;
   if (quality.draft_needle && !ranks) {
     usage_error("bench quality",
                 "--draft-needle needs a draft that ranks a vocabulary: --spec-type draft-mtp, or draft-eagle3, "

@@ -139,7 +139,9 @@ std::string format_plan(const PlanReport& report) {
                          format_count(report.context_tokens - report.output_tokens), " and ",
                          format_count(report.output_tokens), " after it\n");
   if (!report.run) return text + refusal(report);
-  text += str("  the prompt is read in ", report.run->prefill_type, "\n\n", memory_table(report));
+  text += str("  the prompt is read in ", report.run->prefill_type, "\n");
+  if (!report.run->draft.empty()) text += "  draft: " + report.run->draft + "\n";
+  text += "\n" + memory_table(report);
   if (report.predicted) {
     text += "\n" + pass_table(report) + speed(report);
   } else if (!report.run->predictable()) {

@@ -15,8 +15,8 @@ void check_branches(const TreeShape& tree, int64_t vocab, const std::string& dra
 }
 
 const char* spec_type_name(SpecType type) {
-  constexpr const char* kNames[] = {"none",         "draft-eagle3", "draft-longspec",
-                                    "draft-simple", "ngram-simple", "draft-mtp"};
+  constexpr const char* kNames[] = {"none",      "draft-eagle3", "draft-longspec", "draft-simple", "ngram-simple",
+                                    "draft-mtp", "auto"};
   return kNames[static_cast<size_t>(type)];
 }
 

@@ -28,9 +28,10 @@ class Tokenizer;
 // The SHA-256 of a source's weights, which identifies a draft in saved prefixes.
 using WeightsFingerprint = std::function<Digest(const TensorSource& source)>;
 
-enum class SpecType { kNone, kEagle3, kLongSpec, kSimple, kNgram, kMtp };
+// kAuto: the block in the model's own file if it has one and no draft is named, else none; chosen_type() decides.
+enum class SpecType { kNone, kEagle3, kLongSpec, kSimple, kNgram, kMtp, kAuto };
 constexpr SpecType kSpecTypes[] = {SpecType::kNone,   SpecType::kEagle3, SpecType::kLongSpec,
-                                   SpecType::kSimple, SpecType::kNgram,  SpecType::kMtp};
+                                   SpecType::kSimple, SpecType::kNgram,  SpecType::kMtp};  // but kAuto
 const char* spec_type_name(SpecType type);  // the value of --spec-type: "draft-eagle3"
 
 struct DraftOptions {

@@ -62,9 +62,9 @@ void Engine::Impl::use_draft(const DraftOptions& draft) {
   kept.reset();  // may hold rows of the draft
   draft_model.reset();
   options.draft = draft;
+  options.draft.type = chosen_type(draft, config, checkpoint->path());
   weights_stand = false;
-  check_has_block(draft, config, checkpoint->path());
-  draft_model = open_draft(draft, *device, config, *weights, tokenizer ? &*tokenizer : nullptr);
+  draft_model = open_draft(options.draft, *device, config, *weights, tokenizer ? &*tokenizer : nullptr);
 }
 
 void Engine::Impl::open_prefixes() {

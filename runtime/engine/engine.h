@@ -78,6 +78,7 @@ class Engine {
   std::string cache_note() const;
   int64_t context_limit() const;          // tokens: -c, or the model's own
   const std::string& model_path() const;  // of the model's files, after a hub name is resolved
+  SpecType draft_type() const;            // never kAuto
   // The opened weight files; empty: the weights are not in files, or there is no draft.
   std::vector<FileStamp> model_files() const;
   std::vector<FileStamp> draft_files() const;

@@ -108,6 +108,7 @@ int64_t Engine::context_limit() const { return impl_->context().context_limit();
 MemoryBudget& Engine::host_mem() const { return impl_->device->host_mem(); }
 const std::string& Engine::model_path() const { return impl_->checkpoint->path(); }
 std::vector<FileStamp> Engine::model_files() const { return impl_->checkpoint->files(); }
+SpecType Engine::draft_type() const { return impl_->options.draft.type; }
 std::vector<FileStamp> Engine::draft_files() const {
   return impl_->draft_model ? impl_->draft_model->files() : std::vector<FileStamp>();
 }

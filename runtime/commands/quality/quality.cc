@@ -73,7 +73,7 @@ void Quality::open() {
   report_.model = engine_->model_path();
   report_.dtype = engine_->dtype();
   report_.prefill_type = prefill_type_name(engine_->prefills_in_int8(), report_.dtype);
-  report_.draft = spec_type_name(options_.engine.draft.type);
+  report_.draft = spec_type_name(engine_->draft_type());
   report_.options = options_;
 }
 

@@ -121,6 +121,8 @@ std::unique_ptr<DraftModel> open_one(const DraftOptions& options, Device& device
       return open_ngram_draft(options, device);
     case SpecType::kMtp:
       return open_mtp_draft(options, tree, device, target);
+    case SpecType::kAuto:
+      break;
   }
   CHECK(false, "spec_type=", static_cast<int>(options.type));
   return nullptr;  // without optimization the compiler does not see that this is unreachable
@@ -128,8 +130,13 @@ std::unique_ptr<DraftModel> open_one(const DraftOptions& options, Device& device
 
 }  // namespace
 
-void check_has_block(const DraftOptions& options, const ModelConfig& config, const std::string& model) {
-  if (options.type != SpecType::kMtp || config.mtp) return;
+SpecType chosen_type(const DraftOptions& options, const ModelConfig& config, const std::string& model) {
+  const bool has_block = config.mtp.has_value();
+  if (options.type == SpecType::kAuto) {
+    const bool usable = has_block && options.model.empty() && config.vocab <= kMaxTopVocab;
+    return usable ? SpecType::kMtp : SpecType::kNone;
+  }
+  if (options.type != SpecType::kMtp || has_block) return options.type;
   throw_error(ExitCode::kBadInput, model, "has no MTP block, which --spec-type draft-mtp needs",
               "Its tensors are mtp.*, in GGUF those of the last block with nextn.*; some conversions drop them. Name "
               "another kind of draft, or leave --spec-type out.");

@@ -8,10 +8,11 @@
 
 namespace headrace {
 
-// Throws Error(kBadInput) that names `model`, the target's path, if the options ask for the block that it lacks.
-void check_has_block(const DraftOptions& options, const ModelConfig& config, const std::string& model);
+// What the options' type means for a target: itself, or what kAuto comes to. Throws Error(kBadInput) that names
+// `model`, the target's path, if they ask for a block that it lacks.
+SpecType chosen_type(const DraftOptions& options, const ModelConfig& config, const std::string& model);
 
-// Null for kNone. REQUIRES: check_has_block() has passed. Reserves memory for its weights on the device. `target` must
+// Null for kNone. REQUIRES: the type is the chosen_type(). Reserves memory for its weights on the device. `target` must
 // outlive the model. Throws Error if the draft does not match its target, with both values, and for incompatible
 // options (kUsage). `tokenizer`, the target's, is read only during the call; null: unknown, and the draft's is not
 // checked.

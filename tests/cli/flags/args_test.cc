@@ -212,8 +212,12 @@ TEST(Args, LookUpBesideADraft) {
       EXPECT_EQ(draft.look_up, look_up) << value;
     }
   }
-  for (const char* wrong : {"none,ngram-simple", "ngram-simple,ngram-simple", "ngram-simple,draft-eagle3",
-                            "draft-eagle3,draft-simple", "draft-eagle3,"}) {
+  EXPECT_EQ(generate({"-p", "x"}).engine.draft.type, SpecType::kAuto);
+  EXPECT_EQ(generate({"-p", "x", "--spec-type", "auto"}).engine.draft.type, SpecType::kAuto);
+  EXPECT_EQ(generate({"-p", "x", "--spec-type", "none"}).engine.draft.type, SpecType::kNone);
+  EXPECT_TRUE(generate({"-p", "x", "--spec-type", "draft-mtp,ngram-simple"}).engine.draft.look_up);
+  for (const char* wrong : {"none,ngram-simple", "auto,ngram-simple", "ngram-simple,ngram-simple",
+                            "ngram-simple,draft-eagle3", "draft-eagle3,draft-simple", "draft-eagle3,"}) {
     const std::string said = refusal({"generate", "-m", "model", "-p", "x", "--spec-type", wrong});
     EXPECT_NE(said.find("--spec-type"), std::string::npos) << said;
     EXPECT_NE(said.find(wrong), std::string::npos) << said;

@@ -58,6 +58,7 @@ TEST_F(PlanOfAProfile, SaysWhyADraftHasAWindow) {
   PlanReport report = plan("2026-11-09T19:59:00Z", 0.031);
   report.run->draft = "draft-eagle3";
   report.run->draft_window.rows = 1973;
+  expect_line(report, "  draft: draft-eagle3");
   EXPECT_EQ(format_plan(report).find("the draft attends"), std::string::npos);
   EXPECT_FALSE(json::parse(plan_json(report)).contains("draft_trained_positions"));
   report.run->draft_window.trained_positions = 2048;

@@ -146,6 +146,31 @@ TEST(Engine, RefusesDraftsThatMakeNoSense) {
   expect_error(ExitCode::kBadInput, "llama31: has no MTP block", opened({.type = SpecType::kMtp}));
 }
 
+// A block in the model's own file, unless another draft is named or none is wanted.
+TEST(Engine, ABlockOfTheModelsOwnIsTheUsualDraft) {
+  const std::vector<int32_t> ids = testing::made_up_ids(60, 320);
+  std::vector<int32_t> said;
+  for (const auto& [asked, chosen] : {std::pair(SpecType::kNone, SpecType::kNone), {SpecType::kAuto, SpecType::kMtp}}) {
+    EngineOptions options = tiny("qwen35");
+    options.draft.type = asked;
+    Engine engine(options);
+    EXPECT_EQ(engine.draft_type(), chosen);
+    const GenerateResult result = engine.generate(ids, {.max_tokens = 20, .ignore_eos = true}, nullptr);
+    EXPECT_EQ(result.speculation.type, chosen == SpecType::kNone ? "" : "draft-mtp");
+    if (said.empty()) said = result.token_ids;
+    EXPECT_EQ(result.token_ids, said);
+    EXPECT_EQ(engine.plan(static_cast<int64_t>(ids.size()), {}).draft, result.speculation.type);
+  }
+  EngineOptions options = tiny();
+  options.draft.type = SpecType::kAuto;
+  EXPECT_EQ(Engine(options).draft_type(), SpecType::kNone);
+  options.draft.tree = chain_shape(3);
+  expect_error(ExitCode::kUsage, "--tree: has no effect without --spec-type", [&] { Engine engine(options); });
+  options = tiny("qwen35");
+  options.draft = {.type = SpecType::kAuto, .model = "somewhere"};
+  expect_error(ExitCode::kUsage, "somewhere has no effect without --spec-type", [&] { Engine engine(options); });
+}
+
 TEST(Engine, NoTokensAreNoTokens) {
   Engine engine(tiny());
   const GenerateResult result = engine.generate({5, 6}, {.max_tokens = 0}, nullptr);
