@@ -42,7 +42,7 @@ void StateDraft::carve(Buffers* buffers) {
   work_.room = rows_of(nodes, pass_room());
   work_.feature = rows_of(rows, hidden);
   work_.output = rows_of(rows, hidden);
-  carve_layers(rows, most, rows, buffers);
+  carve_layers(rows, most, padded(options_.tree.widest()), buffers);
   work_.joined = {rows_of(rows, hidden), rows_of(rows, 2 * hidden)};
   carve_prefill(buffers);
 }
