@@ -61,6 +61,7 @@ void Engine::Impl::open() {
 void Engine::Impl::use_draft(const DraftOptions& draft) {
   kept.reset();  // may hold rows of the draft
   draft_model.reset();
+  draft_is_usual = draft.type == SpecType::kAuto;
   options.draft = draft;
   options.draft.type = chosen_type(draft, config, checkpoint->path());
   weights_stand = false;

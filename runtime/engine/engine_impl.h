@@ -30,6 +30,7 @@ struct Engine::Impl {
   std::string chat_name = "none";       // for the report
   std::optional<Weights> weights;
   std::unique_ptr<DraftModel> draft_model;  // null: plain decoding
+  bool draft_is_usual = false;              // as in RunContext
   std::vector<int32_t> turn_ends;           // of the chat template
   std::vector<int32_t> end_ids;
   // Shared by all runs, so that what the kernels keep on a stream (checked products, their workspace) is made once.
@@ -56,7 +57,8 @@ struct Engine::Impl {
     return card ? std::optional(card->rates()) : std::nullopt;
   }
   RunContext context() const {
-    return {options, *device, *compute, config, *weights, draft_model.get(), checkpoint->path(), usual_rates()};
+    return {options,       *device,       *compute, config, *weights, draft_model.get(), checkpoint->path(),
+            usual_rates(), draft_is_usual};
   }
   void open_prefixes();
   std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);

@@ -243,6 +243,20 @@ bool prefill_dequantises(const RunContext& context) {
   return context.device.backend() == Backend::kCuda && context.weights.keeps_blocks();
 }
 
+// The context without its draft, where that may be left out.
+std::optional<RunContext> without_draft(const RunContext& context, const RunSetup& setup) {
+  if (!context.draft_is_usual || setup.model == nullptr || setup.session.prefix != nullptr) return std::nullopt;
+  RunContext plain = context;
+  plain.draft_model = nullptr;
+  return plain;
+}
+
+RunSetup resolved_anew(const RunContext& context, const GenerateOptions& run, const RunSetup& setup) {
+  RunSetup anew = resolve_options(context, setup.session.prompt_tokens, run);
+  anew.session.scores = setup.session.scores;
+  return anew;
+}
+
 }  // namespace
 
 void set_first_kind(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
@@ -250,12 +264,23 @@ void set_first_kind(const RunContext& context, const GenerateOptions& run, RunSe
 }
 
 std::optional<SessionPlan> try_finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
-  Candidates candidates(context, run, setup);
-  std::optional<SessionPlan> plan = candidates.first_that_fits(false);
-  return plan || !prefill_dequantises(context) ? std::move(plan) : candidates.first_that_fits(true);
+  {
+    Candidates candidates(context, run, setup);
+    if (std::optional<SessionPlan> plan = candidates.first_that_fits(false)) return plan;
+    std::optional<SessionPlan> lean = prefill_dequantises(context) ? candidates.first_that_fits(true) : std::nullopt;
+    if (lean) return lean;
+  }
+  const std::optional<RunContext> plain = without_draft(context, *setup);
+  if (!plain) return std::nullopt;
+  *setup = resolved_anew(*plain, run, *setup);
+  return try_finalize(*plain, run, setup);
 }
 
 DoesNotFit refusal(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
+  if (const std::optional<RunContext> plain = without_draft(context, *setup)) {
+    *setup = resolved_anew(*plain, run, *setup);
+    return refusal(*plain, run, setup);
+  }
   return Candidates(context, run, setup).refusal(prefill_dequantises(context));
 }
 

@@ -31,6 +31,7 @@ struct RunContext {
   DraftModel* draft_model = nullptr;    // null: plain decoding
   std::string model{};                  // the model's path, for errors
   std::optional<MachineRates> rates{};  // by which --partial-kv auto compares kinds; none: the most exact that fits
+  bool draft_is_usual = false;          // nobody named the draft: a run that does not fit with it is one without
 
   int64_t context_limit() const { return options.ctx_size > 0 ? options.ctx_size : config.max_positions; }
   // Whether some layers have a state that is of the last token alone.
@@ -69,7 +70,8 @@ void set_first_kind(const RunContext& context, const GenerateOptions& run, RunSe
 // Starts the run's draft and plans its session, which executes the plan: the first of the run's candidates that fits
 // (run_candidates.cc). A run that streams verifies more pending tokens in a refresh and needs rows for them. So a
 // candidate is first planned without these rows and, if it streams, again with them. If they do not fit, the run does
-// without them. Where nothing fits at all, everything is tried again with a lean prefill. None: nothing fits.
+// without them. Where nothing fits at all, everything is tried again with a lean prefill, and then without a draft that
+// nobody named. None: nothing fits.
 std::optional<SessionPlan> try_finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
 // Searches for what would fit. REQUIRES: nothing does. The setup has been resolved anew, or tried.
 DoesNotFit refusal(const RunContext& context, const GenerateOptions& run, RunSetup* setup);

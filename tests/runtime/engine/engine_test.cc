@@ -171,6 +171,36 @@ TEST(Engine, ABlockOfTheModelsOwnIsTheUsualDraft) {
   expect_error(ExitCode::kUsage, "somewhere has no effect without --spec-type", [&] { Engine engine(options); });
 }
 
+// It makes no run impossible that fits without it; one that was named does.
+TEST(Engine, TheUsualDraftGivesWayWhereItDoesNotFit) {
+  EngineOptions options = tiny("qwen35");
+  const auto draft_at = [&](SpecType type, uint64_t host_mem) -> std::optional<std::string> {
+    options.draft.type = type;
+    options.device.host_mem_bytes = host_mem;
+    try {
+      return Engine(options).plan(1000, {.max_tokens = 20}).draft;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kDoesNotFit) << error.what();
+      return std::nullopt;
+    }
+  };
+  const auto least = [&](SpecType type) {
+    uint64_t low = kMiB, high = 64 * kMiB;
+    while (high - low > kPageBytes) (draft_at(type, low / 2 + high / 2) ? high : low) = low / 2 + high / 2;
+    return high;
+  };
+  const uint64_t plain = least(SpecType::kNone), drafts = least(SpecType::kMtp);
+  ASSERT_LT(plain + 2 * kPageBytes, drafts);
+  EXPECT_EQ(draft_at(SpecType::kAuto, drafts), "draft-mtp");
+  EXPECT_EQ(draft_at(SpecType::kAuto, drafts - 2 * kPageBytes), "");
+  EXPECT_EQ(draft_at(SpecType::kAuto, plain), "");
+  EXPECT_EQ(draft_at(SpecType::kAuto, plain - 2 * kPageBytes), std::nullopt);
+  options.device.host_mem_bytes = plain;
+  const GenerateResult result = Engine(options).generate(testing::made_up_ids(1000, 320), {.max_tokens = 20}, nullptr);
+  EXPECT_EQ(result.speculation.type, "");
+  EXPECT_EQ(result.timings.decode_tokens, 19);
+}
+
 TEST(Engine, NoTokensAreNoTokens) {
   Engine engine(tiny());
   const GenerateResult result = engine.generate({5, 6}, {.max_tokens = 0}, nullptr);
