@@ -227,7 +227,7 @@ bool DecodeLoop::tree_step() {
   propose_after_tip(most_depth);
   if (!grow_on(most_depth)) return verify_tree(most_depth);
   const int64_t first = growing_->extend(most_depth);
-  growing_->rank(first, session_.grow(growing_->tree(), first));
+  growing_->rank(first, session_.grow(growing_->tree(), first, growing_->last_choice()));
   drafting_.grown(growing_->tree().size() - first, growing_->drafted(), growing_->followed());
   if (!growing_->followed().nodes.empty()) {
     chain_.record_partial(static_cast<int64_t>(growing_->followed().nodes.size()));

@@ -82,7 +82,8 @@ void delta_pass(const Pass& pass, const LayerWeights& layer, const DeltaState& a
                     .stored = at.stored,
                     .o = work.o,
                     .rows = pass.rows,
-                    .pass_rows = at.pass_rows},
+                    .pass_rows = at.pass_rows,
+                    .ahead = at.ahead},
                    *pass.stream);
   gated_norm(pass, layer, work);
 }

@@ -22,12 +22,14 @@ struct DeltaWork {
   static DeltaWork of_prefill(const DeltaShape& shape, int64_t rows, BumpAllocator& allocator);
 };
 
-// The states of one layer, at the same token, and what the last passes keep of their rows (DeltaRows).
+// The states of one layer, at the same token, what the last passes keep of their rows (DeltaRows), and, of a pass, a
+// state at the end of a path of such rows.
 struct DeltaState {
   float* state;  // [v_heads, k_dim, v_dim]
   void* conv;    // [3, channels], of the weights' type
   DeltaRows stored;
   int64_t pass_rows;
+  DeltaAhead ahead = {};
 };
 
 // work.qkv -> work.attention, of a pass whose rows are in a tree; the states stay as they are.

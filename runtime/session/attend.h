@@ -32,6 +32,8 @@ inline DeltaState delta_state(const RecurrentState& states, int64_t place) {
 // The mode of a pass, and the rows that it reads.
 struct PassScope {
   StepMode mode = StepMode::kFull;
+  // A tree of pending tokens grows: the pass's own rows go to the pass rows given in the inputs, else from row 0 on.
+  bool grows = false;
   int64_t pending_nodes = 0;     // nodes that are pending tokens, at the tree's beginning
   int64_t deepest_position = 0;  // the greatest of any node
 };

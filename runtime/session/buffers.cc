@@ -1,5 +1,7 @@
 #include "runtime/session/buffers.h"
 
+#include <algorithm>
+
 #include "kernels/elementwise/op.h"
 
 namespace headrace {
@@ -59,6 +61,13 @@ Pass SessionBuffers::make_pass(const LayerWork& work, const int32_t* positions, 
 void SessionBuffers::upload_inputs(uint64_t bytes) const {
   plan_.layout.compute().copy_small(step_.inputs.tokens, host_inputs_memory_.data(), bytes, Link::kHostToDevice,
                                     "inputs");
+}
+
+const int32_t* SessionBuffers::upload_source(std::span<const int32_t> rows) const {
+  std::copy(rows.begin(), rows.end(), host_.source);
+  plan_.layout.compute().copy_small(step_.inputs.source, host_.source, rows.size_bytes(), Link::kHostToDevice,
+                                    "accepted");
+  return step_.inputs.source;
 }
 
 void SessionBuffers::download_samples(int64_t rows) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "offload/device/device.h"
 #include "runtime/layers/forward.h"
@@ -28,6 +29,8 @@ class SessionBuffers {
   Pass make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path) const;
   // Enqueues a copy of the first `bytes` of the inputs.
   void upload_inputs(uint64_t bytes) const;
+  // Enqueues a copy of pass rows to inputs.source, and returns it. The rows of the call before have been copied.
+  const int32_t* upload_source(std::span<const int32_t> rows) const;
   // Enqueue copies of a step's results to the host.
   void download_samples(int64_t rows) const;
   void download_result(int64_t nodes) const;  // the whole result and the tree's tokens

@@ -21,6 +21,8 @@ StepInputs StepInputs::carve(BumpAllocator& allocator, int64_t pass_rows, int64_
   }
   inputs.committed = allocator.take<int32_t>(1);
   inputs.first_row = allocator.take<int32_t>(1);
+  inputs.ahead_row = allocator.take<int32_t>(1);
+  inputs.ahead_length = allocator.take<int32_t>(1);
   inputs.path = allocator.take<int32_t>(pass_rows * path_stride);
   return inputs;
 }
@@ -85,8 +87,8 @@ SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig&
   CHECK(options.kept_rows == 0 || (options.prefix == nullptr && !scored()));
   CHECK(options.most_prompt_tokens == 0 || options.prompt_tokens <= options.most_prompt_tokens, "prompt of ",
         options.prompt_tokens);
-  // The states of recurrent layers are those of the last committed token alone.
-  CHECK(groups_.recurrent_layers() == 0 || (!partial_on() && saved_rows() == 0), "saved_rows=", saved_rows());
+  // The states of recurrent layers are those of the last tokens alone.
+  CHECK(groups_.recurrent_layers() == 0 || saved_rows() == 0, "saved_rows=", saved_rows());
   CHECK(!scored() ||
         (options_.prefix == nullptr && static_cast<int64_t>(options_.scores->next.size()) == options_.prompt_tokens));
 }
@@ -128,7 +130,8 @@ RecurrentShape SessionLayout::recurrent_shape() const {
     return {.layer = delta_shape(layer.delta_net()),
             .layers = groups_.recurrent_layers(),
             .pass_rows = pass_rows(),
-            .type = weights_.dtype()};
+            .type = weights_.dtype(),
+            .pending = partial_on()};
   }
   return {};
 }
@@ -210,8 +213,9 @@ void SessionLayout::plan_work(PlanInput* input) const {
   if (scored()) prefill_products = std::max(prefill_products, products(kDrawnRows, ProductPath::kDecode));
   const uint64_t work =
       whole_pages(step.used_bytes()) + pointer_bytes() + partial_work_bytes() + recurrent_shape().bytes();
+  const uint64_t passes = whole_pages(later.used_bytes()) + recurrent_shape().pass_bytes();
   const uint64_t table_row = RopeTables::row_bytes(config_.rope, config_.rope_dims());
-  input->decode_work = {.bytes = work + whole_pages(later.used_bytes()) + products(pass_rows(), ProductPath::kDecode),
+  input->decode_work = {.bytes = work + passes + products(pass_rows(), ProductPath::kDecode),
                         .per_context_row = table_row};
   input->prefill_work = {
       .bytes = work + prefill_products + whole_pages(prefill),

@@ -122,6 +122,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
   PassKv kv{.cache = *cache_, .partial = partial_.get(), .recurrent = recurrent_.get()};
   if (!Prefill(plan_, *buffers_, kv, watcher).run(ids)) return std::nullopt;
   buffers_->allocate_passes();
+  if (recurrent_) recurrent_->allocate_passes();
   if (plan_.memory.ring_slots > 0) {
     streamer_ = std::make_unique<KvStreamer>(layout.device(), cache_->backing(), plan_.memory.ring_slots,
                                              plan_.memory.ring_slot_bytes);

@@ -17,7 +17,8 @@ TargetPass::TargetPass(const SessionPlan& plan, const SessionBuffers& buffers, c
       compute_(layout_.compute()),
       buffers_(buffers),
       kv_(kv),
-      attention_(plan, buffers, kv) {}
+      attention_(plan, buffers, kv),
+      recurrence_(plan, buffers, kv) {}
 
 int32_t TargetPass::sample_prompt() {
   step_rows_ = 1;
@@ -82,13 +83,14 @@ std::span<const int32_t> TargetPass::verify(const ProposedTree& proposed, StepMo
 void TargetPass::start_pass(StepMode mode, int64_t nodes) {
   CHECK(mode == StepMode::kFull || kv_.partial != nullptr, "a run without a partial KV");
   scope_.mode = mode;
-  grows_ = false;
+  scope_.grows = false;
   step_rows_ = nodes;
   scope_.pending_nodes = mode == StepMode::kPartial ? 0 : kv_.cache.pending_rows();
   on_device_ = false;
 }
 
 void TargetPass::play_pass() {
+  recurrence_.begin(scope_.mode);
   const Pass pass =
       buffers_.make_pass(buffers_.step().layer, buffers_.step().inputs.positions, step_rows_, ProductPath::kDecode);
   const auto enqueue = [&] {
@@ -106,7 +108,7 @@ void TargetPass::play_pass() {
   }
 }
 
-Ranked TargetPass::grow(const Tree& tree, int64_t first) {
+Ranked TargetPass::grow(const Tree& tree, int64_t first, int32_t followed) {
   const int64_t rows = tree.size() - first;
   CHECK(rows > 0 && rows <= options_.grow_rows && tree.size() <= layout_.pass_rows(), "rows=", rows, " of ",
         tree.size());
@@ -114,7 +116,8 @@ Ranked TargetPass::grow(const Tree& tree, int64_t first) {
         kv_.cache.pending_rows());
   const TraceSpan span(compute_, "grow");
   start_pass(StepMode::kPartial, growth_rows(rows, first));
-  grows_ = true;
+  scope_.grows = true;
+  recurrence_.begin_growth(tree, first, followed);
   upload_growth(tree, first);
   const Pass pass =
       buffers_.make_pass(buffers_.step().layer, buffers_.step().inputs.positions, step_rows_, ProductPath::kDecode);
@@ -186,12 +189,12 @@ void TargetPass::run_pass(const Pass& pass) {
     const LayerWeights& weights = weights_.layer(layer);
     if (weights.spec.has_attention()) {
       rotated_qkv_product(pass, weights, buffers_.step().hidden,
-                          kv_.cache.pass_destination(place, grows_ ? buffers_.step().inputs.first_row : nullptr));
+                          kv_.cache.pass_destination(place, scope_.grows ? buffers_.step().inputs.first_row : nullptr));
       attention_.run(pass, place, scope_);
       gate_output(pass, weights);
     } else {
       qkv_product(pass, weights, buffers_.step().hidden);
-      recur(pass, weights, place);
+      recurrence_.run(pass, weights, place, scope_);
     }
     layer_output(pass, weights, buffers_.step().hidden);
   }
@@ -202,14 +205,6 @@ void TargetPass::run_pass(const Pass& pass) {
 // The states at the input of a layer.
 void TargetPass::show_draft(int64_t layer, int64_t rows) const {
   if (options_.draft != nullptr) options_.draft->pass_layer({layer, buffers_.step().hidden, DType::kF32, rows});
-}
-
-void TargetPass::recur(const Pass& pass, const LayerWeights& weights, int64_t place) const {
-  const StepInputs& in = buffers_.step().inputs;
-  delta_pass(
-      pass, weights, delta_state(*kv_.recurrent, place),
-      {.positions = pass.positions, .committed = in.committed, .path = in.path, .path_stride = layout_.path_stride()},
-      buffers_.step().delta);
 }
 
 // The number of segments with rows that some node of the step reads.
@@ -251,8 +246,9 @@ void TargetPass::upload_growth(const Tree& tree, int64_t first) {
     CHECK(position < options_.context_tokens && depth < stride, "position ", position);
     scope_.deepest_position = std::max(scope_.deepest_position, position);
     set_input(i, tree.tokens[node], position);
-    int32_t ancestor = static_cast<int32_t>(node);
-    for (int64_t d = depth; d >= 0; --d) {
+    buffers_.host_inputs().path[i * stride + depth] = static_cast<int32_t>(first + i);
+    int32_t ancestor = tree.parents[node];
+    for (int64_t d = depth - 1; d >= 0; --d) {
       buffers_.host_inputs().path[i * stride + d] = ancestor;
       ancestor = tree.parents[static_cast<size_t>(ancestor)];
     }
@@ -368,10 +364,9 @@ void TargetPass::commit(const Acceptance& acceptance) {
     source = buffers_.step().result.acceptance->nodes;
     ++commits_on_device_;
   } else {
-    std::copy(acceptance.nodes.begin(), acceptance.nodes.end(), buffers_.host_inputs().source);
-    compute_.copy_small(buffers_.step().inputs.source, buffers_.host_inputs().source,
-                        static_cast<uint64_t>(count) * sizeof(int32_t), Link::kHostToDevice, "accepted");
+    buffers_.upload_source(acceptance.nodes);
   }
+  recurrence_.commit(source, count, scope_.mode);
   if (scope_.mode == StepMode::kPartial) {
     kv_.cache.append_pending(source, count, compute_);
     return show_query(acceptance.nodes.back());
@@ -380,7 +375,6 @@ void TargetPass::commit(const Acceptance& acceptance) {
   if (kv_.streamer != nullptr && kv_.cache.fills_disk(count)) kv_.streamer->stop();
   if (kv_.partial != nullptr) kv_.partial->before_commit(kv_.cache, refresh, compute_);
   kv_.cache.append(source, count, compute_);
-  if (kv_.recurrent != nullptr) kv_.recurrent->commit(source, count, compute_);
   if (kv_.partial != nullptr) kv_.partial->after_commit(kv_.cache, refresh, compute_);
   show_query(acceptance.nodes.back());
 }

@@ -9,6 +9,7 @@
 
 #include "offload/device/graph.h"
 #include "runtime/session/attend.h"
+#include "runtime/session/recur.h"
 #include "runtime/speculation/accept.h"
 #include "runtime/speculation/pending_tree.h"
 #include "runtime/speculation/tree.h"
@@ -25,7 +26,7 @@ class TargetPass {
   // As in runtime/session/session.h.
   std::span<const int32_t> verify(const Tree& tree, StepMode mode);
   std::span<const int32_t> verify(const ProposedTree& proposed, StepMode mode, Tree* tree, Acceptance* acceptance);
-  Ranked grow(const Tree& tree, int64_t first);
+  Ranked grow(const Tree& tree, int64_t first, int32_t followed);
   TreeInputs tree_inputs(StepMode mode) const;
   void commit(const Acceptance& acceptance);
   RowLogProbs log_probs(int64_t row) const;
@@ -39,11 +40,10 @@ class TargetPass {
   void start_pass(StepMode mode, int64_t nodes);
   void play_pass();
   void run_pass(const Pass& pass);
-  void recur(const Pass& pass, const LayerWeights& weights, int64_t place) const;
   void show_draft(int64_t layer, int64_t rows) const;
   void draw(const Pass& pass);  // logits and samples of `pass.rows` rows
   void rank(int64_t rows);
-  bool scores() const { return options_.log_probs == LogProbs::kComputed && !grows_; }
+  bool scores() const { return options_.log_probs == LogProbs::kComputed && !scope_.grows; }
   void score(int64_t first, int64_t rows);  // the samples of these rows, and the likeliest tokens
   void accept_proposed();
   void show_query(int64_t row);
@@ -67,10 +67,10 @@ class TargetPass {
   const SessionBuffers& buffers_;
   const PassKv kv_;
   PassAttention attention_;
+  PassRecurrence recurrence_;
   PassScope scope_;
   int64_t step_rows_ = 0;   // of the pass
   bool on_device_ = false;  // the step's tree was made on the device
-  bool grows_ = false;      // the pass's own K and V go to the pass rows given in the inputs; else from row 0 on
   int64_t steps_on_device_ = 0, commits_on_device_ = 0;
   Replay replay_, growth_replay_;
 };

@@ -17,8 +17,9 @@ namespace headrace {
 // A step's inputs from the host, in one block that is copied once. Each is [pass_rows] unless noted.
 struct StepInputs {
   int32_t *tokens, *positions, *draw_positions, *slots, *source;
-  int32_t *committed, *first_row;  // [1]
-  int32_t* path;                   // [pass_rows, path_stride]; last, because a step uploads only the part that it uses
+  int32_t *committed, *first_row;     // [1]
+  int32_t *ahead_row, *ahead_length;  // [1]: of DeltaAhead
+  int32_t* path;  // [pass_rows, path_stride]; last, because a step uploads only the part that it uses
   static StepInputs carve(BumpAllocator& allocator, int64_t pass_rows, int64_t path_stride);
 };
 

@@ -44,6 +44,7 @@ void PendingTree::begin(int32_t root) {
   log_probs_.clear();
   candidates_.clear();
   computed_ = steps_ = first_choices_ = 0;
+  last_choice_ = -1;
 }
 
 bool PendingTree::ends(int32_t token) const { return std::find(ends_.begin(), ends_.end(), token) != ends_.end(); }
@@ -244,9 +245,9 @@ void PendingTree::follow(int64_t first, std::span<const int32_t> samples) {
   first_choices_ += static_cast<int64_t>(followed_.nodes.size());
   settle_depths(first);
   ended_ = ends(followed_.next);
-  const int32_t last = static_cast<int32_t>(first) + followed_.nodes.back();
+  last_choice_ = static_cast<int32_t>(first) + followed_.nodes.back();
   for (Candidate& c : candidates_) {
-    if (c.kind == Kind::kRanked && c.from == last && c.token == followed_.next) c.kind = Kind::kTip;
+    if (c.kind == Kind::kRanked && c.from == last_choice_ && c.token == followed_.next) c.kind = Kind::kTip;
   }
 }
 

@@ -83,6 +83,7 @@ class PendingTree {
   const Tree& drafted() const { return drafted_; }
   const Acceptance& followed() const { return followed_; }
   int64_t first_choices() const { return first_choices_; }  // nodes along the first choices, the root included
+  int32_t last_choice() const { return last_choice_; }      // the last of them; -1: none. Valid until fill()
 
   // Turns the tree into the one for a refresh to judge: the likeliest nodes, computed or not.
   void fill(int64_t most_depth);
@@ -152,6 +153,7 @@ class PendingTree {
   std::vector<double> by_chance_;      // scratch
   std::vector<int32_t> accepted_depths_;
   int64_t computed_ = 0, steps_ = 0, first_choices_ = 0;
+  int32_t last_choice_ = -1;
   bool begun_ = false, offered_ = false;
   bool ended_ = false;                                // the first choices reached a token that ends the run
   std::array<double, kSharpness.size()> evidence_{};  // log-likelihoods with decay

@@ -146,17 +146,27 @@ TEST_P(KvBudgets, AutoUnderEveryBudgetGivesTheSameBits) {
   }
 }
 
-// What the plan says is what is taken: the budget's peak is the plan's, to a page an allocation.
+// What the plan says is what is taken: the budget's peak is the plan's, to a page an allocation. A recurrent layer's
+// share of passes is taken once prefill's memory is free.
 TEST_P(KvBudgets, TheBudgetsPeakIsThePlans) {
   using testing::RowsType;
-  for (const auto& [mode, type] :
-       {std::pair(KvMode::kDevice, RowsType(DType::kF32)), std::pair(KvMode::kHost, RowsType(DType::kF32)),
-        std::pair(KvMode::kHost, RowsType(DType::kInt8)), std::pair(KvMode::kHost, RowsType(DType::kF32, true))}) {
-    const LoadedModel model(testing::tiny_model("llama31"), {DType::kF32, type.prefill_int8}, GetParam());
+  struct Kind {
+    KvMode mode;
+    RowsType type;
+    const char* model = "llama31";
+    int64_t pass_rows = 1, blocks = 0;
+  };
+  for (const auto& [mode, type, name, pass_rows, blocks] :
+       {Kind{KvMode::kDevice, DType::kF32}, Kind{KvMode::kHost, DType::kF32}, Kind{KvMode::kHost, DType::kInt8},
+        Kind{KvMode::kHost, RowsType(DType::kF32, true)}, Kind{KvMode::kHost, DType::kF32, "qwen35"},
+        Kind{KvMode::kHost, DType::kF32, "qwen35", 1, 4}, Kind{KvMode::kHost, DType::kF32, "qwen35", 300, 4}}) {
+    const LoadedModel model(testing::tiny_model(name), {DType::kF32, type.prefill_int8}, GetParam());
     const uint64_t products = product_workspace_bytes(*model.compute);  // stay on the stream
     SessionOptions options = model.options(1500, 16);
     options.kv = mode;
     options.k_type = options.v_type = type;
+    options.pass_rows = pass_rows;
+    options.partial.shape.blocks = blocks;
     model.device->vram().reset_peak();
     const uint64_t before = model.device->vram().used_bytes();
     const Said got = run(model, options, 16);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "tests/support/session_fixture.h"
@@ -20,10 +21,12 @@ Tree chain(const std::vector<int32_t>& tokens) {
   return tree;
 }
 
-class PartialSteps : public ::testing::TestWithParam<DeviceChoice> {
+// On a device, of a model whose layers all have rows, or most of them a recurrent state.
+using PartialCase = std::tuple<DeviceChoice, const char*>;
+class PartialSteps : public ::testing::TestWithParam<PartialCase> {
  protected:
   static constexpr int64_t kPrompt = 640;
-  const LoadedModel model{testing::tiny_model("llama31"), DType::kF32, GetParam()};
+  const LoadedModel model{testing::tiny_model(std::get<1>(GetParam())), DType::kF32, std::get<0>(GetParam())};
   const int32_t vocab = static_cast<int32_t>(model.checkpoint->config().vocab);
 
   std::unique_ptr<Session> session(int64_t blocks, KvMode kv = KvMode::kDevice, int64_t window = kTailWindow) {
@@ -242,8 +245,70 @@ TEST_P(PartialSteps, MoveNoRows) {
   EXPECT_LT(model.device->bytes_over(Link::kHostToDevice) - before, 64 * kKiB);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, PartialSteps, ::testing::ValuesIn(testing::session_devices()),
-                         [](const auto& instance) { return testing::device_name(instance.param); });
+// The bits of a pending token are those of its path: whether it became pending with the tokens before it or after them,
+// in a chain or in a tree, and wherever a tree's passes start. So a refresh finds the same in all of them.
+TEST_P(PartialSteps, HaveTheBitsOfThePathHoweverItBecamePending) {
+  constexpr int64_t kChain = 40;
+  const std::vector<int32_t> ids = testing::made_up_ids(kPrompt, vocab);
+  Tree tree = chain(testing::made_up_ids(kChain, vocab, 7));
+  for (const int32_t parent : {0, 3, 38, 39, 40, 42, 17}) tree.add(parent + 11, parent);
+  const int64_t nodes = tree.size();
+  const auto begun = [&] {
+    SessionOptions options = model.options(kPrompt, 300);
+    options.pass_rows = options.drawn_rows = options.grow_rows = nodes;
+    options.partial.shape.blocks = 4;
+    auto run = model.session(options);
+    run->prefill(ids, nullptr, nullptr);
+    return run;
+  };
+  const auto once = begun();
+  once->verify(tree, StepMode::kPartial);
+  const std::vector<float> expected = once->logits(nodes);
+  const auto expect_same = [&](const std::vector<float>& logits, int64_t first, int64_t count,
+                               const std::string& what) {
+    const auto from = expected.begin() + first * vocab;
+    EXPECT_EQ(logits, std::vector<float>(from, from + count * vocab)) << what << ", nodes from " << first;
+  };
+  const auto steps = begun();
+  Tree part;
+  for (int64_t first = 0; first < kChain;) {
+    const int64_t count = std::min<int64_t>(1 + first % 6, kChain - first);
+    part = chain({tree.tokens.begin() + first, tree.tokens.begin() + first + count});
+    part.add(3, 0);  // rejected
+    Acceptance path{.nodes = {}, .next = 0};
+    for (int32_t i = 0; i < count; ++i) path.nodes.push_back(i);
+    steps->verify(part, StepMode::kPartial);
+    expect_same(steps->logits(count), first, count, "a chain");
+    steps->commit(path);
+    first += count;
+  }
+  // Along the chain, from nowhere, from a node that later ones do not follow, and back to an earlier one.
+  for (const std::vector<int32_t>& followed :
+       {std::vector<int32_t>{-1, 4, 11, 39, 41}, {-1, -1, -1, -1, -1}, {-1, 4, 5, 38, 40}, {-1, 3, 11, 17, 44}}) {
+    const auto grown = begun();
+    part.reset(tree.tokens[0]);
+    size_t call = 0;
+    for (const int64_t end : {int64_t{5}, int64_t{12}, kChain, nodes - 2, nodes}) {
+      const int64_t first = call == 0 ? 0 : part.size();
+      while (part.size() < end) {
+        const auto node = static_cast<size_t>(part.size());
+        part.add(tree.tokens[node], tree.parents[node]);
+      }
+      grown->grow(part, first, followed[call++]);
+      expect_same(grown->logits(end - first), first, end - first, str("a tree that follows ", followed[1]));
+    }
+    // Back to the committed tokens, for the next tree.
+    grown->verify(tree, StepMode::kPartial);
+    expect_same(grown->logits(nodes), 0, nodes, "behind a tree");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, PartialSteps,
+                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
+                                            ::testing::Values("llama31", "qwen35")),
+                         [](const auto& instance) {
+                           return testing::device_name(std::get<0>(instance.param)) + "_" + std::get<1>(instance.param);
+                         });
 
 }  // namespace
 }  // namespace headrace

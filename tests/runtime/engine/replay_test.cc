@@ -2,6 +2,8 @@
 // whatever the tree's size.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "tests/support/session_fixture.h"
 
 namespace headrace {
@@ -15,14 +17,20 @@ struct ReplayedRun {
   int64_t replayed = 0;
 };
 
-class ReplayedSteps : public ::testing::TestWithParam<DeviceChoice> {
+// On a device, of a model whose layers all have rows, or most of them a recurrent state.
+class ReplayedSteps : public ::testing::TestWithParam<std::tuple<DeviceChoice, const char*>> {
  protected:
-  const LoadedModel model{testing::tiny_model("llama31"), DType::kBF16, GetParam()};
-  const bool cuda = GetParam() == DeviceChoice::kCuda;
+  const LoadedModel model{testing::tiny_model(std::get<1>(GetParam())), DType::kBF16, std::get<0>(GetParam())};
+  const int32_t vocab = static_cast<int32_t>(model.checkpoint->config().vocab);
+  const bool cuda = std::get<0>(GetParam()) == DeviceChoice::kCuda;
 };
 
-INSTANTIATE_TEST_SUITE_P(Devices, ReplayedSteps, ::testing::ValuesIn(testing::session_devices()),
-                         [](const auto& given) { return testing::device_name(given.param); });
+INSTANTIATE_TEST_SUITE_P(Devices, ReplayedSteps,
+                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
+                                            ::testing::Values("llama31", "qwen35")),
+                         [](const auto& given) {
+                           return testing::device_name(std::get<0>(given.param)) + "_" + std::get<1>(given.param);
+                         });
 
 // Rows 480 to 900: the first and the second segment close, the prefix comes to one segment, then to two.
 TEST_P(ReplayedSteps, EqualEnqueuedOnes) {
@@ -34,7 +42,7 @@ TEST_P(ReplayedSteps, EqualEnqueuedOnes) {
     options.graphs = graphs;
     auto session = model.session(options);
     ReplayedRun said;
-    said.tokens = testing::decode_plainly(*session, testing::made_up_ids(kPrompt, 512), kTokens, &said.logits);
+    said.tokens = testing::decode_plainly(*session, testing::made_up_ids(kPrompt, vocab), kTokens, &said.logits);
     said.replayed = session->stats().replayed_steps;
     return said;
   };
@@ -54,7 +62,7 @@ TEST_P(ReplayedSteps, TreesOfManySizes) {
     options.graphs = graphs;
     auto session = model.session(options);
     ReplayedRun said;
-    int32_t root = *session->prefill(testing::made_up_ids(kPrompt, 512), nullptr, nullptr);
+    int32_t root = *session->prefill(testing::made_up_ids(kPrompt, vocab), nullptr, nullptr);
     uint32_t state = 1;
     const auto random = [&](uint32_t below) { return (state = state * 1664525u + 1013904223u) / 65536u % below; };
     for (int64_t step = 0; step < kSteps; ++step) {
@@ -62,7 +70,8 @@ TEST_P(ReplayedSteps, TreesOfManySizes) {
       Tree tree;
       tree.reset(root);
       while (tree.size() < nodes) {
-        tree.add(static_cast<int32_t>(random(512)), static_cast<int32_t>(random(static_cast<uint32_t>(tree.size()))));
+        tree.add(static_cast<int32_t>(random(static_cast<uint32_t>(vocab))),
+                 static_cast<int32_t>(random(static_cast<uint32_t>(tree.size()))));
       }
       const std::span<const int32_t> samples = session->verify(tree);
       said.tokens.insert(said.tokens.end(), samples.begin(), samples.end());
@@ -95,7 +104,7 @@ TEST_P(ReplayedSteps, GrowTrees) {
     options.graphs = graphs;
     auto session = model.session(options);
     ReplayedRun said;
-    int32_t root = *session->prefill(testing::made_up_ids(kPrompt, 512), nullptr, nullptr);
+    int32_t root = *session->prefill(testing::made_up_ids(kPrompt, vocab), nullptr, nullptr);
     uint32_t state = 1;
     const auto random = [&](uint32_t below) { return (state = state * 1664525u + 1013904223u) / 65536u % below; };
     for (int64_t t = 0; t < kTrees; ++t) {
@@ -105,9 +114,10 @@ TEST_P(ReplayedSteps, GrowTrees) {
       for (const int64_t rows : {1, 3, 17, 20, 5}) {
         const int64_t first = static_cast<int64_t>(grown.size());
         while (tree.size() < first + rows) {
-          tree.add(static_cast<int32_t>(random(512)), static_cast<int32_t>(random(static_cast<uint32_t>(tree.size()))));
+          tree.add(static_cast<int32_t>(random(static_cast<uint32_t>(vocab))),
+                   static_cast<int32_t>(random(static_cast<uint32_t>(tree.size()))));
         }
-        const Ranked ranked = session->grow(tree, first);
+        const Ranked ranked = session->grow(tree, first, static_cast<int32_t>(t % 2 == 0 ? first - 1 : -1));
         grown.insert(grown.end(), ranked.samples.begin(), ranked.samples.end());
         said.tokens.insert(said.tokens.end(), ranked.tokens.begin(), ranked.tokens.end());
         said.logits.emplace_back(ranked.log_probs.begin(), ranked.log_probs.end());
