@@ -38,7 +38,7 @@ const char* step_mode_name(StepMode mode) {
 StepMode step_mode(const StepState& state) {
   if (state.least_context == 0 || state.rows < state.least_context) return StepMode::kFull;
   if (!state.initialised) return StepMode::kRefresh;
-  const bool room = state.pending + state.deepest + 1 <= kMaxPending;
+  const bool room = state.pending + state.deepest + 1 <= state.most_pending;
   return room && state.accepted <= state.interval ? StepMode::kPartial : StepMode::kRefresh;
 }
 

@@ -106,8 +106,10 @@ struct StepState {
   int64_t pending = 0;        // of those, tokens that are not in the full KV
   int64_t deepest = 0;        // levels of the next tree
   int64_t interval = 0;       // --refresh-interval
+  // Tokens that may be pending. At most kMaxPending: the tail has room for no more.
+  int64_t most_pending = kMaxPending;
 };
-// Partial while `accepted` is at most the interval and the tail has room for the rows that the step may add.
+// Partial while `accepted` is at most the interval and there is room for the tokens that the step may add.
 StepMode step_mode(const StepState& state);
 
 }  // namespace headrace

@@ -28,11 +28,12 @@ DecodeLoop::DecodeLoop(const Run& run)
       session_(run.session),
       drafting_(run.drafting),
       output_(run.output),
+      most_pending_(run.setup.session.most_pending),
       interval_(run.setup.verify.interval),
       final_(run.setup.verify.mode == VerifyMode::kApproximate),
       chain_(run.setup.session.partial.shape),
       prompt_tokens_(session_.rows()) {
-  pending_.reserve(kMaxPending);
+  pending_.reserve(static_cast<size_t>(most_pending_));
   if (run.setup.pending.width > 0) growing_.emplace(run.setup.pending, output_.ends());
   if (interval_ == kAutoInterval) policy_.emplace(run.streams(), run.options.step_costs);
 }
@@ -105,14 +106,15 @@ StepMode DecodeLoop::next_mode() const {
                     .accepted = accepted_,
                     .pending = pending,
                     .deepest = drafting_.deepest(),
-                    .interval = policy_ ? automatic : interval_});
+                    .interval = policy_ ? automatic : interval_,
+                    .most_pending = most_pending_});
 }
 
 // Whether another partial step pays, or all steps up to the end of the run together.
 bool DecodeLoop::chain_pays() const {
   const int64_t pending = static_cast<int64_t>(pending_.size()), end = output_.room();
   return policy_->pays(chain_.next_step(pending)) ||
-         (end <= kMaxPending && policy_->pays(chain_.to_the_end(pending, end)));
+         (end <= most_pending_ && policy_->pays(chain_.to_the_end(pending, end)));
 }
 
 // ---- a step over the full KV ----------------------------------------------------------------------------------------
@@ -221,8 +223,8 @@ bool DecodeLoop::partial_step() {
 // Grows the tree by one step, or verifies it.
 bool DecodeLoop::tree_step() {
   if (!growing_->begun()) growing_->begin(root_);
-  const int64_t interval = policy_ ? kMaxPending : interval_;
-  const int64_t most_depth = std::min({output_.room() - 1, interval, kMaxPending - 1});
+  const int64_t interval = policy_ ? most_pending_ : interval_;
+  const int64_t most_depth = std::min({output_.room() - 1, interval, most_pending_ - 1});
   drafting_.begin(StepMode::kPartial, 0);
   propose_after_tip(most_depth);
   if (!grow_on(most_depth)) return verify_tree(most_depth);

@@ -46,6 +46,7 @@ class DecodeLoop {
   Session& session_;
   Drafting& drafting_;
   Output& output_;
+  const int64_t most_pending_;           // tokens
   const int64_t interval_;               // kAutoInterval: chosen from measured step costs
   const bool final_;                     // partial acceptance is final: an approximate run
   std::optional<PendingTree> growing_;   // the pending tokens if they are a tree

@@ -16,7 +16,8 @@ constexpr int64_t kMaxUnhidden = 64;  // nodes of a refresh that does not stream
 // The tree of a run's pending tokens; no width: they are a chain. They are a tree on a GPU whose refreshes stream: its
 // pass costs little more for a group of rows than for one, and such a refresh hides some hundred. A CPU's pass costs
 // more with each row. Elsewhere only blocks have a tree, where no draft guesses ahead. LongSpec reads the target's own
-// rows, which must be a chain.
+// rows, which must be a chain. Recurrent layers replay a chain once, but a node beside a tree's first choices in each
+// step.
 PendingTreeLimits pending_limits(const RunContext& context, const GenerateOptions& run, const RunSetup& setup,
                                  bool streams) {
   const DraftModel* const model = setup.model;
@@ -25,6 +26,7 @@ PendingTreeLimits pending_limits(const RunContext& context, const GenerateOption
                      (model != nullptr && model->type() == SpecType::kLongSpec);
   if (chain) return {.width = 0};
   if (run.pending) return *run.pending;
+  if (context.recurrent()) return {.width = 0};
   const bool cuda = context.device.backend() == Backend::kCuda;
   if (const std::optional<DType> copy = setup.session.partial.shape.copy) {
     if (!cuda || !streams) return {.width = 0};
@@ -52,14 +54,30 @@ void set_pending(const PendingTreeLimits& limits, RunSetup* setup) {
   session.pass_rows = setup->model != nullptr ? setup->model->tree().nodes : 1;
   session.grow_rows = limits.width;
   if (limits.width > 0) {
-    session.pass_rows = std::max(session.pass_rows, std::max(limits.grown, limits.nodes) - kMaxPending);
+    session.pass_rows = std::max(session.pass_rows, std::max(limits.grown, limits.nodes) - session.most_pending);
   }
-  setup->draft_run.pass_nodes = setup->session.partial_on() ? session.pass_rows + kMaxPending : 0;
+  setup->draft_run.pass_nodes = setup->session.partial_on() ? session.pass_rows + session.most_pending : 0;
 }
 
-// Sets what partial steps read, and the options that depend on it.
-void set_partial(PartialKind kind, const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
+// The numbers of tokens that may be pending, of which a run takes the largest that fits. Rows of attention layers are
+// small beside what recurrent layers keep of each token of a pass. A fixed interval needs no more than its own, so that
+// memory does not decide an approximate text.
+std::vector<int64_t> pending_choices(const RunContext& context, const RunSetup& setup) {
+  if (!context.recurrent() || *setup.verify.mode == VerifyMode::kFull) return {kMaxPending};
+  const int64_t step = 1 + (setup.model != nullptr ? setup.model->tree().levels : 0);  // most tokens of a step
+  if (setup.verify.interval != kAutoInterval) return {std::min(kMaxPending, setup.verify.interval + step)};
+  std::vector<int64_t> choices = {kMaxPending};
+  for (const int64_t fewer : {kMaxPending / 2, kMaxPending / 4}) {
+    if (fewer >= 2 * step) choices.push_back(fewer);
+  }
+  return choices;
+}
+
+// Sets what partial steps read and how many tokens they may leave pending, and the options that depend on it.
+void set_partial(PartialKind kind, int64_t most_pending, const RunContext& context, const GenerateOptions& run,
+                 RunSetup* setup) {
   setup->session.partial = {};
+  setup->session.most_pending = most_pending;
   if (*setup->verify.mode != VerifyMode::kFull) {
     const std::optional<DType> copy = copy_type(kind);
     const VerifyOptions& verify = setup->verify;
@@ -69,7 +87,7 @@ void set_partial(PartialKind kind, const RunContext& context, const GenerateOpti
         .reduce = verify.reduce,
         .queries = verify.queries};
   }
-  setup->draft_run.most_pending = setup->session.partial_on() ? kMaxPending : 0;
+  setup->draft_run.most_pending = setup->session.partial_on() ? most_pending : 0;
   set_pending(pending_limits(context, run, *setup, false), setup);
 }
 
@@ -92,7 +110,8 @@ std::vector<PartialKind> kinds_of_auto(const RunContext& context, const RunSetup
 // The predicted tokens/s of a planned run; 0: unknown.
 double predicted_speed(const RunContext& context, const RunSetup& setup, const MemoryPlan& memory) {
   if (!context.rates || !context.rates->known()) return 0;
-  return predicted_tokens_per_s(run_plan(context, setup, memory), *context.rates).value_or(0);
+  const RunPlan plan = run_plan(context, setup, memory);
+  return plan.predictable() ? predicted_tokens_per_s(plan, *context.rates).value_or(0) : 0;
 }
 
 // A way to carry out a run, beyond its options.
@@ -100,6 +119,7 @@ struct Candidate {
   PartialKind kind;
   bool lean;   // prefill
   bool large;  // passes for the pending tokens of a run that streams
+  int64_t most_pending;
 };
 
 // Turns a setup into one candidate after the other, and plans it. Candidates whose draft's run is the same share a
@@ -107,7 +127,11 @@ struct Candidate {
 class Candidates {
  public:
   Candidates(const RunContext& context, const GenerateOptions& run, RunSetup* setup)
-      : context_(context), run_(run), setup_(*setup), kinds_(kinds_of_auto(context, *setup)) {}
+      : context_(context),
+        run_(run),
+        setup_(*setup),
+        kinds_(kinds_of_auto(context, *setup)),
+        pending_(pending_choices(context, *setup)) {}
   // The setup keeps the draft of a candidate that fits.
   ~Candidates() { setup_.session.draft = setup_.draft.get(); }
   Candidates(const Candidates&) = delete;
@@ -118,10 +142,14 @@ class Candidates {
 
  private:
   bool take(const Candidate& candidate);
+  Candidate candidate(PartialKind kind, bool lean, bool large) const {
+    return {.kind = kind, .lean = lean, .large = large, .most_pending = pending_.front()};
+  }
   SessionLayout layout() const {
     return {context_.device, context_.compute, context_.config, context_.weights, setup_.session};
   }
   std::optional<SessionPlan> plan() const;
+  std::optional<SessionPlan> plan_small(Candidate* candidate);
   std::optional<SessionPlan> plan_partial(PartialKind kind, bool lean);
   std::optional<PartialKind> fastest_kind(bool lean);
   std::optional<PartialKind> smaller_kind(DType refused, bool lean);
@@ -132,6 +160,7 @@ class Candidates {
   const GenerateOptions& run_;
   RunSetup& setup_;
   const std::vector<PartialKind> kinds_;  // of which the run may choose
+  const std::vector<int64_t> pending_;    // the same of tokens, the most first
   std::vector<std::pair<DraftRun, std::unique_ptr<Draft>>> drafts_;
 };
 
@@ -147,7 +176,7 @@ Draft* Candidates::draft() {
 // Makes the setup that of the candidate. False: large passes are those that it has anyway.
 bool Candidates::take(const Candidate& candidate) {
   setup_.session.lean_prefill = candidate.lean;
-  set_partial(candidate.kind, context_, run_, &setup_);
+  set_partial(candidate.kind, candidate.most_pending, context_, run_, &setup_);
   if (candidate.large) {
     const PendingTreeLimits limits = pending_limits(context_, run_, setup_, true);
     if (limits == setup_.pending) return false;
@@ -164,13 +193,31 @@ std::optional<SessionPlan> Candidates::plan() const {
   return SessionPlan{.layout = std::move(layout), .memory = *std::move(memory)};
 }
 
+// In small passes with as many pending tokens as fit: beside a KV cache that stays on the device, or else at all. Sets
+// their number.
+std::optional<SessionPlan> Candidates::plan_small(Candidate* candidate) {
+  std::optional<int64_t> most;
+  for (const int64_t pending : pending_) {
+    candidate->most_pending = pending;
+    take(*candidate);
+    std::optional<SessionPlan> small = plan();
+    const bool streams = small && small->memory.ring_slots > 0;
+    if (small && (!streams || pending_.size() == 1)) return small;
+    if (small && !most) most = pending;
+  }
+  if (!most) return std::nullopt;
+  candidate->most_pending = *most;
+  take(*candidate);
+  return plan();
+}
+
 // With this kind of partial KV, in large passes if they fit.
 std::optional<SessionPlan> Candidates::plan_partial(PartialKind kind, bool lean) {
-  for (const bool large : {true, false}) {
-    if (!take({.kind = kind, .lean = lean, .large = large}) || !setup_.session.partial_on()) continue;
+  Candidate small = candidate(kind, lean, false);
+  if (take(candidate(kind, lean, true)) && setup_.session.partial_on()) {
     if (std::optional<SessionPlan> fits = plan()) return fits;
   }
-  return std::nullopt;
+  return setup_.session.partial_on() ? plan_small(&small) : std::nullopt;
 }
 
 SessionPlan Candidates::chosen(SessionPlan plan) {
@@ -199,13 +246,12 @@ std::optional<PartialKind> Candidates::fastest_kind(bool lean) {
 // Small passes if nothing streams; else the fastest kind that fits, if the run may choose; else the first kind, in
 // large passes if they fit (it then streams, too).
 std::optional<SessionPlan> Candidates::first_that_fits(bool lean) {
-  const Candidate first{.kind = first_kind(setup_), .lean = lean, .large = false};
-  take(first);
-  std::optional<SessionPlan> small = plan();
+  Candidate first = candidate(first_kind(setup_), lean, false);
+  std::optional<SessionPlan> small = plan_small(&first);
   if (small && small->memory.ring_slots == 0) return chosen(*std::move(small));
   if (const std::optional<PartialKind> kind = fastest_kind(lean)) return chosen(*plan_partial(*kind, lean));
   if (!small) return std::nullopt;
-  if (take({.kind = first.kind, .lean = lean, .large = true})) {
+  if (take(candidate(first.kind, lean, true))) {
     if (std::optional<SessionPlan> large = plan()) return chosen(*std::move(large));
   }
   take(first);
@@ -222,14 +268,20 @@ std::optional<PartialKind> Candidates::smaller_kind(DType refused, bool lean) {
   return std::nullopt;
 }
 
-// Of small passes, so the alternatives that it offers fit. Where the run may choose, with the least budgets of
-// all kinds: a copy may need less of one budget than blocks. A copy that was asked for is refused with one that fits.
+// Of small passes with few pending tokens, so the alternatives that it offers fit. Where the run may choose, with the
+// least budgets of all kinds: a copy may need less of one budget than blocks. A copy that was asked for is refused with
+// one that fits.
 DoesNotFit Candidates::refusal(bool lean) {
-  take({.kind = first_kind(setup_), .lean = lean, .large = false});
+  const auto take_least = [&](PartialKind kind) {
+    Candidate small = candidate(kind, lean, false);
+    small.most_pending = pending_.back();
+    take(small);
+  };
+  take_least(first_kind(setup_));
   const PlanInput input = layout().plan_input();
   MinimumBudgets least = minimum_budgets(input);
   for (const PartialKind kind : kinds_) {
-    take({.kind = kind, .lean = lean, .large = false});
+    take_least(kind);
     if (setup_.session.partial_on()) least = least_of(least, minimum_budgets(layout().plan_input()));
   }
   DoesNotFit refused(input, least);
@@ -260,7 +312,7 @@ RunSetup resolved_anew(const RunContext& context, const GenerateOptions& run, co
 }  // namespace
 
 void set_first_kind(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
-  set_partial(first_kind(*setup), context, run, setup);
+  set_partial(first_kind(*setup), pending_choices(context, *setup).front(), context, run, setup);
 }
 
 std::optional<SessionPlan> try_finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {

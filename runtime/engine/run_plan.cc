@@ -58,7 +58,7 @@ struct Predictor {
     if (plan.grow_rows > 0) {
       const double kept =
           usual_kept_nodes(plan.partial, !plan.draft.empty()) * static_cast<double>(pending) / (1 + tau);
-      nodes = std::clamp(static_cast<int64_t>(kept), nodes, std::max(nodes, plan.pass_rows + kMaxPending));
+      nodes = std::clamp(static_cast<int64_t>(kept), nodes, std::max(nodes, plan.pass_rows + plan.most_pending));
     }
     return step_cost(input, {.mode = StepMode::kRefresh, .committed = committed, .queries = nodes});
   }
@@ -68,7 +68,7 @@ struct Predictor {
     RefreshEstimate best{.rejected_share = usual_loss_rate(plan.partial, plan.grow_rows > 0, !plan.draft.empty()),
                          .tau = tau};
     const double token_ms = (step_ms + draft()) / (1 + tau);
-    for (int64_t pending = 1; pending <= kMaxPending; ++pending) {
+    for (int64_t pending = 1; pending <= plan.most_pending; ++pending) {
       if (plan.interval > 0 && pending != plan.interval) continue;
       const double tokens = confirmed_of_chain(static_cast<double>(pending + 1), best.rejected_share);
       const double ms = refresh(pending, tau).ms() + draft() + static_cast<double>(pending) * token_ms;

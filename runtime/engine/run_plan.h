@@ -24,6 +24,8 @@ struct RunPlan {
   int64_t pass_rows = 1;     // the largest tree
   bool tunes_trees = false;  // --tree auto: a step's tree may be smaller
   int64_t grow_rows = 0;     // of a step that grows the tree of pending tokens; 0: there is no such tree
+  // Tokens that partial steps may leave pending.
+  int64_t most_pending = kMaxPending;
   std::string draft{};       // "draft-eagle3"; empty: none
   int64_t draft_levels = 0;  // of its trees
   DraftWindow draft_window{};

@@ -11,12 +11,7 @@ namespace {
 VerifyOptions verify_of(const RunContext& context, const GenerateOptions& run) {
   VerifyOptions verify = run.verify.value_or(context.options.verify);
   const bool drafts = context.draft_model != nullptr && run.speculate;
-  if (!verify.mode) verify.mode = drafts && !context.recurrent() ? VerifyMode::kLossless : VerifyMode::kFull;
-  if (context.recurrent() && *verify.mode != VerifyMode::kFull) {
-    throw_error(ExitCode::kUsage, "--verify",
-                str(context.model, " has layers with a recurrent state, of which partial steps are not supported yet"),
-                "Use --verify full.");
-  }
+  if (!verify.mode) verify.mode = drafts ? VerifyMode::kLossless : VerifyMode::kFull;
   if (*verify.mode == VerifyMode::kApproximate && verify.interval == kAutoInterval)
     verify.interval = kPublishedInterval;
   CHECK(!verify.budget || partial_budget_fits(*verify.budget), "budget=", *verify.budget);  // the flag has checked it
@@ -147,6 +142,7 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
                .partial = session.partial_on() ? session.partial.shape : PartialShape{},
                .pass_rows = session.pass_rows,
                .grow_rows = session.grow_rows,
+               .most_pending = session.most_pending,
                .weights_bytes = context.weights.bytes(),
                .weight_types = context.weights.types(),
                .prefill_type = prefill_type_name(session.prefill_int8, context.weights.dtype()),

@@ -81,6 +81,7 @@ SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig&
       shape_(row_shape(config, options.k_type, options.v_type, weights.dtype())) {
   CHECK(options.pass_rows > 0 && pass_rows() <= kMaxPassNodes, "pass_rows=", options.pass_rows);
   CHECK(options.grow_rows == 0 || partial_on(), "grow_rows=", options.grow_rows);
+  CHECK(options.most_pending > 0 && options.most_pending <= kMaxPending, "most_pending=", options.most_pending);
   CHECK(top_tokens() == 0 || config.vocab <= kMaxTopVocab, "vocab=", config.vocab);
   CHECK(prefill_group() % kPrefixTile == 0, "prefill_group=", prefill_group());
   CHECK(options.kept_rows >= 0 && options.kept_rows < options.prompt_tokens, "kept_rows=", options.kept_rows);
@@ -108,7 +109,7 @@ uint64_t SessionLayout::hidden_row_bytes() const {
   return static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
 }
 
-int64_t SessionLayout::pass_rows() const { return options_.pass_rows + (partial_on() ? kMaxPending : 0); }
+int64_t SessionLayout::pass_rows() const { return options_.pass_rows + (partial_on() ? options_.most_pending : 0); }
 int64_t SessionLayout::drawn_rows() const {  // ranked rows are drawn in one call
   return std::min(pass_rows(), std::max(options_.drawn_rows, options_.grow_rows));
 }

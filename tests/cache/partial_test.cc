@@ -65,6 +65,21 @@ TEST(StepMode, RefreshesEarlyWhereTheTailIsFull) {
   }
 }
 
+// A run may have fewer pending tokens. Of an interval, the room for it and one step more changes no step.
+TEST(StepMode, RefreshesWhereNoMoreTokensMayBePending) {
+  StepState state{.rows = 9000, .least_context = 4256, .initialised = true, .deepest = 3, .interval = 1000};
+  state.most_pending = 48;
+  EXPECT_EQ(modes(state, 4, 14), "PPPPPPPPPPPPRP");
+  state.deepest = 8;
+  state.interval = 20;
+  for (const int64_t accepted : {1, 5, 9}) {
+    state.most_pending = 20 + 9;
+    const std::string with_its_own = modes(state, accepted, 60);
+    state.most_pending = kMaxPending;
+    EXPECT_EQ(with_its_own, modes(state, accepted, 60)) << accepted;
+  }
+}
+
 TEST(PartialShape, CountsRowsAndBytes) {
   const RowShape llama_8b{.layers = 32, .kv_heads = 8, .head_dim = 128};
   const PartialShape shape{.blocks = 256};

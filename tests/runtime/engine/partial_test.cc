@@ -24,13 +24,14 @@ struct Run {
   SpecType spec = SpecType::kNone;
   testing::RowsType dtype{};  // or kInt8: of the cache, with weights in bf16
   DeviceChoice device = DeviceChoice::kCpu;
+  bool hybrid = false;  // most layers have a recurrent state in place of rows
 };
 
 class PartialText : public ::testing::TestWithParam<Run> {
  protected:
   static EngineOptions options() {
     EngineOptions options;
-    options.model = testing::tiny_model("llama31");
+    options.model = testing::tiny_model(GetParam().hybrid ? "qwen35" : "llama31");
     options.device = {.choice = GetParam().device, .threads = 2};
     options.want_tokenizer = false;
     options.dtype = testing::weights_type(GetParam().dtype);
@@ -43,7 +44,9 @@ class PartialText : public ::testing::TestWithParam<Run> {
   static VerifyOptions lossless(int64_t budget, int64_t interval) {
     return {.mode = VerifyMode::kLossless, .budget = budget, .interval = interval};
   }
-  static std::vector<int32_t> prompt(int64_t tokens) { return testing::repeated_ids(tokens, 512); }
+  static std::vector<int32_t> prompt(int64_t tokens) {
+    return testing::repeated_ids(tokens, GetParam().hybrid ? 320 : 512);
+  }
 };
 
 // Whatever the budget, the interval, the sampling and where the KV cache lies; prompts beyond the budget, and prompts
@@ -380,18 +383,31 @@ std::vector<Run> runs() {
   return all;
 }
 
+// Of hybrids, which differ from the others in how tokens are pending, a part: that depends on no type.
+std::vector<Run> runs_and_hybrids() {
+  std::vector<Run> all = runs();
+  for (const DeviceChoice device : testing::session_devices()) {
+    all.push_back({SpecType::kNone, DType::kF32, device, true});
+    all.push_back({SpecType::kNgram, DType::kBF16, device, true});
+    all.push_back({SpecType::kNgram, DType::kInt8, device, true});
+  }
+  return all;
+}
+
 std::string name_of_run(const ::testing::TestParamInfo<Run>& instance) {
   const Run& run = instance.param;
-  return testing::device_name(run.device) + (run.spec == SpecType::kNone ? "_none_" : "_ngram_") + run.dtype.name();
+  return testing::device_name(run.device) + (run.spec == SpecType::kNone ? "_none_" : "_ngram_") + run.dtype.name() +
+         (run.hybrid ? "_hybrid" : "");
 }
 
 template <typename Keep>
 auto runs_that(const Keep& keep) {
-  return ::testing::ValuesIn(testing::those(runs(), keep));
+  return ::testing::ValuesIn(testing::those(runs_and_hybrids(), keep));
 }
 
-INSTANTIATE_TEST_SUITE_P(Runs, PartialText, ::testing::ValuesIn(runs()), name_of_run);
-INSTANTIATE_TEST_SUITE_P(Runs, PartialTextInF32, runs_that([](const Run& run) { return run.dtype == DType::kF32; }),
+INSTANTIATE_TEST_SUITE_P(Runs, PartialText, ::testing::ValuesIn(runs_and_hybrids()), name_of_run);
+INSTANTIATE_TEST_SUITE_P(Runs, PartialTextInF32,
+                         runs_that([](const Run& run) { return run.dtype == DType::kF32 && !run.hybrid; }),
                          name_of_run);
 // Their prompts are too long for the sanitizers.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PartialTextFarOut);
@@ -406,7 +422,8 @@ INSTANTIATE_TEST_SUITE_P(Runs, PartialTextInBf16,
 INSTANTIATE_TEST_SUITE_P(Runs, PartialTextOfExactRows, runs_that([](const Run& run) { return !low_bit(run.dtype); }),
                          name_of_run);
 INSTANTIATE_TEST_SUITE_P(Runs, PartialTextWithoutADraft,
-                         runs_that([](const Run& run) { return run.spec == SpecType::kNone; }), name_of_run);
+                         runs_that([](const Run& run) { return run.spec == SpecType::kNone && !run.hybrid; }),
+                         name_of_run);
 
 }  // namespace
 }  // namespace headrace

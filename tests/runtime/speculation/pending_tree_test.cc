@@ -165,6 +165,7 @@ TEST(PendingTree, TakesWhatADraftOffers) {
   EXPECT_EQ(tree.drafted().scores.size(), 7u);
   say(&tree, 0, {0, -1});  // 100 after each
   EXPECT_EQ(tree.followed().nodes, (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(tree.last_choice(), 3);
   EXPECT_EQ(tree.followed().next, 100);
   EXPECT_EQ(tree.first_choices(), 4);
   EXPECT_FALSE(tree.offered());
