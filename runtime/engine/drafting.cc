@@ -51,8 +51,10 @@ Drafting::Drafting(const DraftModel* model, Draft* draft, Stream& compute, const
     limits_ = approximate_limits(backend);
     return;
   }
-  tuners_[0].emplace(TunerOptions{.largest = model->tree(), .start = first_limits(backend, options.streams)});
-  tuners_[1].emplace(TunerOptions{.largest = model->tree(), .start = first_limits(backend, false)});
+  largest_ = model->tree();
+  largest_.nodes = std::min(largest_.nodes, options.most_nodes);
+  tuners_[0].emplace(TunerOptions{.largest = largest_, .start = first_limits(backend, options.streams)});
+  tuners_[1].emplace(TunerOptions{.largest = largest_, .start = first_limits(backend, false)});
 }
 
 int64_t Drafting::deepest() const { return model_ != nullptr ? model_->tree().levels : 0; }
@@ -69,7 +71,7 @@ void Drafting::begin(StepMode mode, int64_t pending) {
 // Behind pending tokens a tree costs a GPU's pass next to nothing, so it has the draft's full size, and the tuner does
 // not learn from it.
 TreeLimits Drafting::next_limits() {
-  if (tuner()) limits_ = pending_ > 0 && !rows_cost_ ? model_->tree() : tuner()->next();
+  if (tuner()) limits_ = pending_ > 0 && !rows_cost_ ? largest_ : tuner()->next();
   TreeLimits limits = limits_;
   limits.levels = std::min(limits.levels, kTailWindow - 1 - pending_);
   return limits;

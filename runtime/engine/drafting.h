@@ -27,6 +27,7 @@ struct Outcome {
 
 struct DraftingOptions {
   std::optional<TreeLimits> limits{};  // of each step's tree; none: Drafting chooses them
+  int64_t most_nodes = kMaxTreeNodes;  // of trees whose size measurements choose
   bool streams = false;                // a pass over the full KV waits for the link: the first trees are larger
   VerifyMode verify = VerifyMode::kFull;
   PartialShape partial{};  // rows that partial steps read; off: there are no partial steps
@@ -72,7 +73,7 @@ class Drafting {
 
   const DraftModel* const model_;
   Draft* const draft_;
-  TreeLimits limits_;
+  TreeLimits limits_, largest_;
   // For steps over the full KV, and over the partial KV. None: every tree has the limits above.
   std::array<std::optional<TreeTuner>, 2> tuners_;
   std::optional<TreeTuner>& tuner() { return tuners_[mode_ == StepMode::kPartial ? 1 : 0]; }

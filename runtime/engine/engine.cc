@@ -222,6 +222,7 @@ Engine::Impl::Attempt Engine::Impl::attempt(const std::vector<int32_t>& prompt, 
   // Declared before the session, which waits for the device's work before this is destroyed.
   Drafting drafting(setup.model, setup.draft.get(), *compute,
                     {.limits = run.tree_limits,
+                     .most_nodes = setup.most_tree_nodes,
                      .streams = plan->memory.ring_slots > 0,
                      .verify = *setup.verify.mode,
                      .partial = setup.session.partial_on() ? setup.session.partial.shape : PartialShape{},

@@ -51,7 +51,7 @@ PendingTreeLimits pending_limits(const RunContext& context, const GenerateOption
 void set_pending(const PendingTreeLimits& limits, RunSetup* setup) {
   SessionOptions& session = setup->session;
   setup->pending = limits;
-  session.pass_rows = setup->model != nullptr ? setup->model->tree().nodes : 1;
+  session.pass_rows = setup->model != nullptr ? std::min(setup->model->tree().nodes, setup->most_tree_nodes) : 1;
   session.grow_rows = limits.width;
   if (limits.width > 0) {
     session.pass_rows = std::max(session.pass_rows, std::max(limits.grown, limits.nodes) - session.most_pending);
@@ -59,25 +59,37 @@ void set_pending(const PendingTreeLimits& limits, RunSetup* setup) {
   setup->draft_run.pass_nodes = setup->session.partial_on() ? session.pass_rows + session.most_pending : 0;
 }
 
-// The numbers of tokens that may be pending, of which a run takes the largest that fits. Rows of attention layers are
-// small beside what recurrent layers keep of each token of a pass. A fixed interval needs no more than its own, so that
-// memory does not decide an approximate text.
-std::vector<int64_t> pending_choices(const RunContext& context, const RunSetup& setup) {
-  if (!context.recurrent() || *setup.verify.mode == VerifyMode::kFull) return {kMaxPending};
+// The most tokens that may be pending, and the most nodes of a tree whose size is chosen by what steps cost.
+struct PassLimits {
+  int64_t pending = kMaxPending, nodes = kMaxTreeNodes;
+};
+
+// Those of which a run takes the first that fits. Rows of attention layers are small beside what recurrent layers keep
+// of each token of a pass, which they compute one after another. A fixed interval needs no more pending tokens than its
+// own, so that memory does not decide an approximate text, whose trees are fixed, too.
+std::vector<PassLimits> pass_choices(const RunContext& context, const GenerateOptions& run, const RunSetup& setup) {
+  if (!context.recurrent()) return {{}};
+  constexpr PassLimits kChoices[] = {{kMaxPending, 64}, {kMaxPending / 2, 32}, {kMaxPending / 4, 16}};
+  const bool tunes = setup.model != nullptr && setup.model->tunes_trees() && !run.tree_limits &&
+                     *setup.verify.mode != VerifyMode::kApproximate;
   const int64_t step = 1 + (setup.model != nullptr ? setup.model->tree().levels : 0);  // most tokens of a step
-  if (setup.verify.interval != kAutoInterval) return {std::min(kMaxPending, setup.verify.interval + step)};
-  std::vector<int64_t> choices = {kMaxPending};
-  for (const int64_t fewer : {kMaxPending / 2, kMaxPending / 4}) {
-    if (fewer >= 2 * step) choices.push_back(fewer);
+  std::vector<PassLimits> choices;
+  for (PassLimits choice : kChoices) {
+    if (!tunes) choice.nodes = kMaxTreeNodes;
+    const bool fixed = setup.verify.interval != kAutoInterval;
+    if (fixed) choice.pending = std::min(kMaxPending, setup.verify.interval + step);
+    if (choices.empty() || (!fixed && choice.pending >= 2 * step)) choices.push_back(choice);
+    if (*setup.verify.mode == VerifyMode::kFull) break;
   }
   return choices;
 }
 
 // Sets what partial steps read and how many tokens they may leave pending, and the options that depend on it.
-void set_partial(PartialKind kind, int64_t most_pending, const RunContext& context, const GenerateOptions& run,
+void set_partial(PartialKind kind, const PassLimits& limits, const RunContext& context, const GenerateOptions& run,
                  RunSetup* setup) {
   setup->session.partial = {};
-  setup->session.most_pending = most_pending;
+  setup->session.most_pending = limits.pending;
+  setup->most_tree_nodes = limits.nodes;
   if (*setup->verify.mode != VerifyMode::kFull) {
     const std::optional<DType> copy = copy_type(kind);
     const VerifyOptions& verify = setup->verify;
@@ -87,7 +99,7 @@ void set_partial(PartialKind kind, int64_t most_pending, const RunContext& conte
         .reduce = verify.reduce,
         .queries = verify.queries};
   }
-  setup->draft_run.most_pending = setup->session.partial_on() ? most_pending : 0;
+  setup->draft_run.most_pending = setup->session.partial_on() ? limits.pending : 0;
   set_pending(pending_limits(context, run, *setup, false), setup);
 }
 
@@ -119,7 +131,7 @@ struct Candidate {
   PartialKind kind;
   bool lean;   // prefill
   bool large;  // passes for the pending tokens of a run that streams
-  int64_t most_pending;
+  PassLimits limits;
 };
 
 // Turns a setup into one candidate after the other, and plans it. Candidates whose draft's run is the same share a
@@ -131,7 +143,7 @@ class Candidates {
         run_(run),
         setup_(*setup),
         kinds_(kinds_of_auto(context, *setup)),
-        pending_(pending_choices(context, *setup)) {}
+        limits_(pass_choices(context, run, *setup)) {}
   // The setup keeps the draft of a candidate that fits.
   ~Candidates() { setup_.session.draft = setup_.draft.get(); }
   Candidates(const Candidates&) = delete;
@@ -143,7 +155,7 @@ class Candidates {
  private:
   bool take(const Candidate& candidate);
   Candidate candidate(PartialKind kind, bool lean, bool large) const {
-    return {.kind = kind, .lean = lean, .large = large, .most_pending = pending_.front()};
+    return {.kind = kind, .lean = lean, .large = large, .limits = limits_.front()};
   }
   SessionLayout layout() const {
     return {context_.device, context_.compute, context_.config, context_.weights, setup_.session};
@@ -160,7 +172,7 @@ class Candidates {
   const GenerateOptions& run_;
   RunSetup& setup_;
   const std::vector<PartialKind> kinds_;  // of which the run may choose
-  const std::vector<int64_t> pending_;    // the same of tokens, the most first
+  const std::vector<PassLimits> limits_;  // the same, the most first
   std::vector<std::pair<DraftRun, std::unique_ptr<Draft>>> drafts_;
 };
 
@@ -176,7 +188,7 @@ Draft* Candidates::draft() {
 // Makes the setup that of the candidate. False: large passes are those that it has anyway.
 bool Candidates::take(const Candidate& candidate) {
   setup_.session.lean_prefill = candidate.lean;
-  set_partial(candidate.kind, candidate.most_pending, context_, run_, &setup_);
+  set_partial(candidate.kind, candidate.limits, context_, run_, &setup_);
   if (candidate.large) {
     const PendingTreeLimits limits = pending_limits(context_, run_, setup_, true);
     if (limits == setup_.pending) return false;
@@ -193,20 +205,20 @@ std::optional<SessionPlan> Candidates::plan() const {
   return SessionPlan{.layout = std::move(layout), .memory = *std::move(memory)};
 }
 
-// In small passes with as many pending tokens as fit: beside a KV cache that stays on the device, or else at all. Sets
-// their number.
+// In small passes with the largest limits that fit: beside a KV cache that stays on the device, or else at all. Sets
+// them.
 std::optional<SessionPlan> Candidates::plan_small(Candidate* candidate) {
-  std::optional<int64_t> most;
-  for (const int64_t pending : pending_) {
-    candidate->most_pending = pending;
+  std::optional<PassLimits> most;
+  for (const PassLimits& limits : limits_) {
+    candidate->limits = limits;
     take(*candidate);
     std::optional<SessionPlan> small = plan();
     const bool streams = small && small->memory.ring_slots > 0;
-    if (small && (!streams || pending_.size() == 1)) return small;
-    if (small && !most) most = pending;
+    if (small && (!streams || limits_.size() == 1)) return small;
+    if (small && !most) most = limits;
   }
   if (!most) return std::nullopt;
-  candidate->most_pending = *most;
+  candidate->limits = *most;
   take(*candidate);
   return plan();
 }
@@ -268,13 +280,13 @@ std::optional<PartialKind> Candidates::smaller_kind(DType refused, bool lean) {
   return std::nullopt;
 }
 
-// Of small passes with few pending tokens, so the alternatives that it offers fit. Where the run may choose, with the
+// Of the smallest passes, so the alternatives that it offers fit. Where the run may choose, with the
 // least budgets of all kinds: a copy may need less of one budget than blocks. A copy that was asked for is refused with
 // one that fits.
 DoesNotFit Candidates::refusal(bool lean) {
   const auto take_least = [&](PartialKind kind) {
     Candidate small = candidate(kind, lean, false);
-    small.most_pending = pending_.back();
+    small.limits = limits_.back();
     take(small);
   };
   take_least(first_kind(setup_));
@@ -312,7 +324,7 @@ RunSetup resolved_anew(const RunContext& context, const GenerateOptions& run, co
 }  // namespace
 
 void set_first_kind(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
-  set_partial(first_kind(*setup), pending_choices(context, *setup).front(), context, run, setup);
+  set_partial(first_kind(*setup), pass_choices(context, run, *setup).front(), context, run, setup);
 }
 
 std::optional<SessionPlan> try_finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {

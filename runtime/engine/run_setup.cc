@@ -119,6 +119,7 @@ RunSetup following_setup(const RunContext& context, const RunSetup& before, cons
   setup.max_tokens = most_answer_tokens(context, prompt.tokens, run);
   setup.verify = before.verify;
   setup.pending = before.pending;
+  setup.most_tree_nodes = before.most_tree_nodes;
   setup.model = before.model;
   setup.draft_run = before.draft_run;
   setup.draft_run.prompt_tokens = prompt.tokens;

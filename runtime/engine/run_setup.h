@@ -49,8 +49,9 @@ struct RunSetup {
   PendingTreeLimits pending{.width = 0};  // width 0: pending tokens are a chain, or there are none
   DraftModel* model = nullptr;            // null: plain decoding
   DraftRun draft_run;
-  std::unique_ptr<Draft> draft;  // set by finalize()
-  SessionOptions session;        // with the draft; the engine sets the saved prefix
+  int64_t most_tree_nodes = kMaxTreeNodes;  // of a tree whose size is chosen by what steps cost
+  std::unique_ptr<Draft> draft;             // set by finalize()
+  SessionOptions session;                   // with the draft; the engine sets the saved prefix
 };
 
 // The limit of a run's tokens, prompt and answer: the context, or the limit of the runs that share kept rows.

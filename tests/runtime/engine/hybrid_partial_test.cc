@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cache/minimum_budgets.h"
@@ -54,6 +54,13 @@ class HybridPartial : public ::testing::TestWithParam<DeviceChoice> {
     EXPECT_GT(result.speculation.of(StepMode::kRefresh).steps, 0);
   }
 };
+// A plain language model with the same vocabulary. Noise that draft and target share makes them agree now and then.
+void write_small_model(const std::string& folder) {
+  Shape shape = find_shape(testing::tiny_model("llama2") + "/config.json");
+  shape.config.vocab = kVocab;
+  write_hf_directory(*make_random_checkpoint(shape.name, shape.config, 1), DType::kF32, folder);
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, HybridPartial, ::testing::ValuesIn(testing::session_devices()),
                          [](const auto& given) { return testing::device_name(given.param); });
 
@@ -70,12 +77,9 @@ TEST_P(HybridPartial, IsLosslessByDefaultWithADraft) {
   EXPECT_EQ(said.token_ids, plain(engine, ids, run));
 }
 
-// A plain language model with the same vocabulary. Noise that draft and target share makes them agree now and then.
 TEST_P(HybridPartial, ASmallModelChangesNoToken) {
-  Shape shape = find_shape(testing::tiny_model("llama2") + "/config.json");
-  shape.config.vocab = kVocab;
   const TemporaryFolder folder;
-  write_hf_directory(*make_random_checkpoint(shape.name, shape.config, 1), DType::kF32, folder.path());
+  write_small_model(folder.path());
   EngineOptions o = options();
   o.draft = {.type = SpecType::kSimple, .model = folder.path(), .tree = parse_tree("beams:4,8,8")};
   Engine engine(o);
@@ -102,13 +106,17 @@ TEST_P(HybridPartial, ASmallModelChangesNoToken) {
   EXPECT_GT(accepted, 20);
 }
 
-// Under every budget that holds the run: the most tokens that may be pending become fewer, and no token another one. In
-// approximate mode their number does not depend on the budget.
-class HybridPartialOnCpu : public HybridPartial {};  // a GPU's driver takes some MiB more or less from run to run
+// Under every budget that holds the run: the most tokens that may be pending become fewer and trees smaller, and no
+// token another one. In approximate mode neither depends on the budget.
+class HybridPartialOnCpu : public HybridPartial {  // a GPU's driver takes some MiB more or less from run to run
+ protected:
+  using Limits = std::pair<int64_t, int64_t>;  // of pending tokens, of a tree's nodes
+  static Limits limits_of(const RunPlan& plan) { return {plan.most_pending, plan.pass_rows}; }
+  static std::set<Limits> expect_same_text_in_less_memory(EngineOptions o);
+};
 INSTANTIATE_TEST_SUITE_P(Devices, HybridPartialOnCpu, ::testing::Values(DeviceChoice::kCpu),
                          [](const auto& given) { return testing::device_name(given.param); });
-TEST_P(HybridPartialOnCpu, FewerTokensPendWhereMemoryIsShort) {
-  EngineOptions o = options();
+std::set<HybridPartialOnCpu::Limits> HybridPartialOnCpu::expect_same_text_in_less_memory(EngineOptions o) {
   const std::vector<int32_t> ids = testing::made_up_ids(700, kVocab);
   GenerateOptions run = answer(0.8f);
   run.kv = KvMode::kHost;
@@ -116,32 +124,44 @@ TEST_P(HybridPartialOnCpu, FewerTokensPendWhereMemoryIsShort) {
   const std::vector<int32_t> expected = plain(large, ids, run);
   run.verify = lossless(PartialKind::kBlocks);
   const RunPlan most = large.plan(700, run);
-  EXPECT_EQ(most.most_pending, kMaxPending);
   GenerateOptions final = run;
   final.verify->mode = VerifyMode::kApproximate;
   const GenerateResult approximate = large.generate(ids, final, nullptr);
-  EXPECT_EQ(large.plan(700, final).most_pending, kPublishedInterval + 1);
-  std::set<int64_t> seen;
-  const uint64_t taken = open_device(o.device)->vram().used_bytes() + most.weights_bytes;
+  const Limits of_approximate = limits_of(large.plan(700, final));
+  std::set<Limits> seen;
+  const uint64_t taken =
+      open_device(o.device)->vram().used_bytes() + most.weights_bytes + most.draft_weights_bytes + 64 * kKiB;
   for (uint64_t vram = most.memory.vram_bytes + kMiB / 4; vram > kMiB / 2; vram -= kMiB / 16) {
     o.device.vram_bytes = taken + vram;
     Engine engine(o);
-    int64_t pending = 0;
+    Limits limits;
     try {
-      pending = engine.plan(700, run).most_pending;
+      limits = limits_of(engine.plan(700, run));
     } catch (const DoesNotFit&) {
       break;
     }
-    EXPECT_TRUE(seen.empty() || pending <= *seen.begin()) << "more tokens in less memory";
-    if (!seen.insert(pending).second) continue;
+    EXPECT_TRUE(seen.empty() || limits <= *seen.begin()) << "more tokens in less memory";
+    if (!seen.insert(limits).second) continue;
     const GenerateResult said = engine.generate(ids, run, nullptr);
-    EXPECT_EQ(said.token_ids, expected) << pending;
+    EXPECT_EQ(said.token_ids, expected) << limits.first;
     EXPECT_LE(said.memory.vram_peak_bytes, o.device.vram_bytes);
     expect_both_kinds_of_steps(said);
-    EXPECT_EQ(engine.plan(700, final).most_pending, kPublishedInterval + 1);
-    EXPECT_EQ(engine.generate(ids, final, nullptr).token_ids, approximate.token_ids) << pending;
+    EXPECT_EQ(limits_of(engine.plan(700, final)), of_approximate);
+    EXPECT_EQ(engine.generate(ids, final, nullptr).token_ids, approximate.token_ids) << limits.first;
   }
-  EXPECT_EQ(seen, (std::set<int64_t>{kMaxPending / 4, kMaxPending / 2, kMaxPending}));
+  return seen;
+}
+
+TEST_P(HybridPartialOnCpu, FewerTokensPendWhereMemoryIsShort) {
+  EXPECT_EQ(expect_same_text_in_less_memory(options()), (std::set<Limits>{{48, 1}, {96, 1}, {192, 1}}));
+}
+
+TEST_P(HybridPartialOnCpu, TreesAreSmallerWhereMemoryIsShort) {
+  const TemporaryFolder folder;
+  write_small_model(folder.path());
+  EngineOptions o = options();
+  o.draft = {.type = SpecType::kSimple, .model = folder.path()};
+  EXPECT_EQ(expect_same_text_in_less_memory(o), (std::set<Limits>{{48, 16}, {96, 32}, {192, 64}}));
 }
 
 // With three of four segments on disk, and with a copy whose refreshes stream what it lacks of the rows.
