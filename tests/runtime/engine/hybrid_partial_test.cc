@@ -92,6 +92,7 @@ TEST_P(HybridPartial, ASmallModelChangesNoToken) {
     for (const PartialKind kind : {PartialKind::kBlocks, PartialKind::kInt8, PartialKind::kInt4}) {
       for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
         for (const bool tree : {false, true}) {
+          if (tree && kv == KvMode::kDevice) continue;
           run.kv = kv;
           run.verify = lossless(kind, tree ? kAutoInterval : 20);
           run.pending.reset();
@@ -124,10 +125,10 @@ std::set<HybridPartialOnCpu::Limits> HybridPartialOnCpu::expect_same_text_in_les
   const std::vector<int32_t> expected = plain(large, ids, run);
   run.verify = lossless(PartialKind::kBlocks);
   const RunPlan most = large.plan(700, run);
-  GenerateOptions final = run;
-  final.verify->mode = VerifyMode::kApproximate;
-  const GenerateResult approximate = large.generate(ids, final, nullptr);
-  const Limits of_approximate = limits_of(large.plan(700, final));
+  GenerateOptions approximately = run;
+  approximately.verify->mode = VerifyMode::kApproximate;
+  const GenerateResult approximate = large.generate(ids, approximately, nullptr);
+  const Limits of_approximate = limits_of(large.plan(700, approximately));
   std::set<Limits> seen;
   const uint64_t taken =
       open_device(o.device)->vram().used_bytes() + most.weights_bytes + most.draft_weights_bytes + 64 * kKiB;
@@ -146,8 +147,8 @@ std::set<HybridPartialOnCpu::Limits> HybridPartialOnCpu::expect_same_text_in_les
     EXPECT_EQ(said.token_ids, expected) << limits.first;
     EXPECT_LE(said.memory.vram_peak_bytes, o.device.vram_bytes);
     expect_both_kinds_of_steps(said);
-    EXPECT_EQ(limits_of(engine.plan(700, final)), of_approximate);
-    EXPECT_EQ(engine.generate(ids, final, nullptr).token_ids, approximate.token_ids) << limits.first;
+    EXPECT_EQ(limits_of(engine.plan(700, approximately)), of_approximate);
+    EXPECT_EQ(engine.generate(ids, approximately, nullptr).token_ids, approximate.token_ids) << limits.first;
   }
   return seen;
 }

@@ -387,8 +387,9 @@ std::vector<Run> runs() {
 std::vector<Run> runs_and_hybrids() {
   std::vector<Run> all = runs();
   for (const DeviceChoice device : testing::session_devices()) {
-    all.push_back({SpecType::kNone, DType::kF32, device, true});
     all.push_back({SpecType::kNgram, DType::kBF16, device, true});
+    if (kSanitized) continue;
+    all.push_back({SpecType::kNone, DType::kF32, device, true});
     all.push_back({SpecType::kNgram, DType::kInt8, device, true});
   }
   return all;
