@@ -228,7 +228,7 @@ Engine::Impl::Attempt Engine::Impl::attempt(const std::vector<int32_t>& prompt, 
                      .partial = setup.session.partial_on() ? setup.session.partial.shape : PartialShape{},
                      .most_steps = setup.max_tokens,
                      .step_costs = run.step_costs});
-  Session session(*std::move(plan), std::move(begun.cache));
+  Session session(*std::move(plan), std::move(begun.kept.cache), std::move(begun.kept.snapshots));
   result->plan = session.plan();
   if (setup.model != nullptr) result->draft_window = setup.model->window(setup.draft_run);
   if (rates) result->link_peak_gb_per_s = rates->to_device_gb_per_s;
@@ -270,7 +270,7 @@ std::optional<SessionPlan> Engine::Impl::begin(const std::vector<int32_t>& promp
   const int64_t rows = result->kept_tokens = kept ? usable_rows(context(), *kept, prompt, run) : 0;
   if (rows > 0) {
     return follow_run(context(), std::move(kept), {.tokens = result->prompt_tokens, .saved = rows}, run,
-                      &started->setup, &started->cache);
+                      &started->setup, &started->kept);
   }
   kept.reset();
   started->setup = resolve_options(context(), result->prompt_tokens, run);

@@ -68,7 +68,7 @@ struct Engine::Impl {
   struct Started {
     RunSetup setup;
     std::unique_ptr<PrefixRun> prefix;
-    std::unique_ptr<KvCache> cache;  // null: a fresh run
+    KeptState kept;
   };
   std::optional<SessionPlan> begin(const std::vector<int32_t>& prompt, const GenerateOptions& run, PromptScores* scores,
                                    Started* started, GenerateResult* result);

@@ -32,7 +32,8 @@ struct KeptRun {
   KeptOptions options;
   std::vector<int32_t> ids;  // the tokens of the cache's rows
   std::unique_ptr<KvCache> cache;
-  std::unique_ptr<KeptDraft> draft;  // null: the run had none
+  std::unique_ptr<StateSnapshots> snapshots;  // null: all layers have rows
+  std::unique_ptr<KeptDraft> draft;           // null: the run had none
 };
 
 // Takes the cache and the setup of a run that has ended. Null: there are too few rows, and nothing was taken.
@@ -44,9 +45,15 @@ std::unique_ptr<KeptRun> keep_run(const std::vector<int32_t>& prompt, const Gene
 int64_t usable_rows(const RunContext& context, const KeptRun& before, const std::vector<int32_t>& prompt,
                     const GenerateOptions& run);
 
+// What a session takes of the run before it.
+struct KeptState {
+  std::unique_ptr<KvCache> cache;  // null: a fresh run
+  std::unique_ptr<StateSnapshots> snapshots;
+};
+
 // Returns the plan of `before` for a run on its first `prompt.saved` rows. Fills the setup, with the draft resumed, and
-// the cache.
+// the state.
 SessionPlan follow_run(const RunContext& context, std::unique_ptr<KeptRun> before, const PromptShape& prompt,
-                       const GenerateOptions& run, RunSetup* setup, std::unique_ptr<KvCache>* cache);
+                       const GenerateOptions& run, RunSetup* setup, KeptState* state);
 
 }  // namespace headrace

@@ -35,7 +35,7 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
   const EngineOptions& options = context.options;
   SessionOptions session;
   session.prompt_tokens = prompt_tokens;
-  const bool keeps = run.keep != KeepRows::kNone && !context.recurrent();  // a state cannot be cut to fewer tokens
+  const bool keeps = run.keep != KeepRows::kNone;
   session.context_tokens = keeps ? most_run_tokens(context, run) : prompt_tokens + max_tokens;
   session.most_prompt_tokens = keeps ? session.context_tokens : 0;
   session.kv = run.kv.value_or(options.kv);
@@ -48,6 +48,10 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
   session.prefill_int8 = context.prefills_in_int8(run.prefill);
   session.log_probs = log_probs_of(context, run);
   session.remainders = options.remainders;
+  if (run.keep == KeepRows::kPrompt) {  // then a run has the bits of a fresh one
+    const bool drafts = context.draft_model != nullptr && run.speculate;
+    session.snapshot_unit = std::max(kPrefixTile, session.cut_unit(context.device.backend(), drafts));
+  }
   return session;
 }
 

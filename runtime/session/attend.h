@@ -10,6 +10,7 @@
 #include "runtime/kv/kv_streamer.h"
 #include "runtime/kv/partial_rows.h"
 #include "runtime/kv/recurrent_state.h"
+#include "runtime/kv/state_snapshots.h"
 #include "runtime/session/buffers.h"
 
 namespace headrace {
@@ -20,6 +21,7 @@ struct PassKv {
   KvStreamer* streamer = nullptr;       // null if all rows are resident
   PartialRows* partial = nullptr;       // null if every step reads the full KV
   RecurrentState* recurrent = nullptr;  // null if all layers have rows
+  StateSnapshots* snapshots = nullptr;  // null if no prompt resumes from this one
 };
 
 inline DeltaState delta_state(const RecurrentState& states, int64_t place) {

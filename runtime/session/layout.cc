@@ -4,6 +4,7 @@
 
 #include "offload/disk/file.h"
 #include "runtime/kv/row_copy.h"
+#include "runtime/kv/state_snapshots.h"
 #include "runtime/layers/product_bytes.h"
 #include "runtime/speculation/pending_tree.h"
 
@@ -88,8 +89,7 @@ SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig&
   CHECK(options.kept_rows == 0 || (options.prefix == nullptr && !scored()));
   CHECK(options.most_prompt_tokens == 0 || options.prompt_tokens <= options.most_prompt_tokens, "prompt of ",
         options.prompt_tokens);
-  // The states of recurrent layers are those of the last tokens alone.
-  CHECK(groups_.recurrent_layers() == 0 || saved_rows() == 0, "saved_rows=", saved_rows());
+  CHECK(groups_.recurrent_layers() == 0 || saved_rows() % kDeltaChunkRows == 0, "saved_rows=", saved_rows());
   CHECK(!scored() ||
         (options_.prefix == nullptr && static_cast<int64_t>(options_.scores->next.size()) == options_.prompt_tokens));
 }
@@ -125,16 +125,31 @@ uint64_t SessionLayout::ranked_bytes() const {
 }
 int64_t SessionLayout::path_stride() const { return std::min(pass_rows(), kTailWindow); }
 
-RecurrentShape SessionLayout::recurrent_shape() const {
-  for (const LayerSpec& layer : config_.layers) {
+RecurrentShape recurrent_shape(const ModelConfig& config, DType type, int64_t pass_rows) {
+  for (const LayerSpec& layer : config.layers) {
     if (layer.has_attention()) continue;
     return {.layer = delta_shape(layer.delta_net()),
-            .layers = groups_.recurrent_layers(),
-            .pass_rows = pass_rows(),
-            .type = weights_.dtype(),
-            .pending = partial_on()};
+            .layers = StateGroups(config).recurrent_layers(),
+            .pass_rows = pass_rows,
+            .type = type};
   }
   return {};
+}
+
+RecurrentShape SessionLayout::recurrent_shape() const {
+  RecurrentShape shape = headrace::recurrent_shape(config_, weights_.dtype(), pass_rows());
+  shape.pending = partial_on();
+  return shape;
+}
+
+std::vector<int64_t> SessionLayout::snapshots() const {
+  std::vector<int64_t> positions = snapshot_positions(options_.prompt_tokens, options_.snapshot_unit);
+  std::erase_if(positions, [&](int64_t at) { return at <= saved_rows(); });
+  return positions;
+}
+
+int64_t SessionLayout::most_snapshots() const {
+  return keeps_states() ? headrace::most_snapshots(options_.most_prompt_tokens) : 0;
 }
 
 uint64_t SessionLayout::matrices_bytes() const {
@@ -243,6 +258,7 @@ uint64_t SessionLayout::pinned_work_bytes() const {
                    whole_pages(PrefillStaging::bytes(planned_prompt().tokens, segment_tables(), scored())) +
                    whole_pages(log_probs_bytes()) + whole_pages(comparison_bytes());
   bytes += whole_pages(recurrent_shape().pinned_bytes());
+  bytes += static_cast<uint64_t>(most_snapshots()) * StateSnapshots::bytes(recurrent_shape());
   if (partial_on()) bytes += partial_pinned_bytes() + whole_pages(ranked_bytes());
   if (options_.prefix != nullptr) bytes += options_.prefix->pinned_bytes(device_.backend());
   return bytes;

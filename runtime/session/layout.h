@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "cache/memory_plan.h"
 #include "offload/device/device.h"
@@ -22,6 +23,9 @@ struct PromptShape {
   int64_t computed() const { return tokens - saved; }
 };
 
+// Of the layers without rows, with room for the rows of passes of `pass_rows`. `type`: of the weights.
+RecurrentShape recurrent_shape(const ModelConfig& config, DType type, int64_t pass_rows = 0);
+
 class SessionLayout {
  public:
   // All references must outlive this, and so must the options' draft and prefix.
@@ -36,7 +40,12 @@ class SessionLayout {
   const RowShape& shape() const { return shape_; }
   const StateGroups& groups() const { return groups_; }
   RecurrentShape recurrent_shape() const;  // of the layers without rows
-  uint64_t hidden_row_bytes() const;       // of one row of prefill's residual stream
+  // Whether a later run may resume from snapshots of the recurrent states; at which positions this run's prefill takes
+  // them; and how many there are at most.
+  bool keeps_states() const { return groups_.recurrent_layers() > 0 && options_.most_prompt_tokens > 0; }
+  std::vector<int64_t> snapshots() const;
+  int64_t most_snapshots() const;
+  uint64_t hidden_row_bytes() const;  // of one row of prefill's residual stream
 
   // Plans with the memory that the device has free now. The weights' memory must be reserved. Throws
   // Error(kDoesNotFit).

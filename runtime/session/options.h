@@ -34,6 +34,8 @@ struct SessionOptions {
   // The longest prompt of the runs that share the KV cache and the plan; 0: this is the only run.
   int64_t most_prompt_tokens = 0;
   int64_t kept_rows = 0;  // first rows of the prompt that the previous run's KV cache has; then there is no `prefix`
+  // Of a model with recurrent states, if runs share the KV cache: the next run begins at multiples of this.
+  int64_t snapshot_unit = kPrefixTile;
   int64_t context_tokens = 0;  // most tokens of the run
   int64_t pass_rows = 1;       // nodes of the largest tree, without a refresh's pending rows
   KvMode kv = KvMode::kAuto;

@@ -57,10 +57,11 @@ bool Prefill::run(std::span<const int32_t> ids) {
   upload_prompt(ids, host);
   rows.fill_tables(host.segments, work_.segments);
   embed_prompt();
-  if (kv_.recurrent != nullptr) kv_.recurrent->clear(compute_);
+  begin_states();
   const bool finished =
       layers(rows) && draft(ids) && (!layout_.scored() || score_prompt(layout_, buffers_, work_, host, watcher_));
   keep_last_state();
+  if (kv_.snapshots != nullptr) kv_.snapshots->end(finished);
   kv_.cache.finish_prefill(finished ? options_.prompt_tokens : options_.kept_rows);
   // Reports errors of the host memory even if nothing was offloaded yet. An interrupted run needs none of it.
   if (finished) kv_.cache.backing().wait_for_host_memory();
@@ -69,6 +70,18 @@ bool Prefill::run(std::span<const int32_t> ids) {
     options_.draft->observe_query({.q = last.q, .type = last.type, .refresh = true});
   }
   return finished;
+}
+
+// The states before the first row that is computed, but for those of a saved prefix (begin_prefix).
+void Prefill::begin_states() {
+  if (kv_.recurrent == nullptr) return;
+  if (options_.kept_rows > 0) {
+    kv_.snapshots->restore(options_.kept_rows, *kv_.recurrent, compute_);
+  } else {
+    kv_.recurrent->clear(compute_);
+  }
+  if (kv_.snapshots == nullptr) return;
+  kv_.snapshots->begin(layout_.saved_rows(), layout_.snapshots(), layout_.most_snapshots());
 }
 
 void Prefill::upload_prompt(std::span<const int32_t> ids, const PrefillStaging& host) {
@@ -216,13 +229,28 @@ void Prefill::compute_group(const Group& group, LayerRows& built) {
 
 // work.qkv -> work.attention.
 void Prefill::mix(const Pass& pass, const Group& group, LayerRows& built) {
-  if (!group.weights.spec.has_attention()) {
-    return delta_prefill(pass, group.weights, delta_state(*kv_.recurrent, group.place), work_.delta);
-  }
+  if (!group.weights.spec.has_attention()) return recur(pass, group);
   if (group.first == layout_.saved_rows()) built.wait_for_buffer(group.place);
   built.build(pass, group.weights, group.place, group.first);
   attend(pass, group, built);
   gate_output(pass, group.weights);
+}
+
+// Calls end where a snapshot is taken; that is at multiples of 64 rows, so it changes no bit (kernels/recurrence).
+void Prefill::recur(const Pass& pass, const Group& group) {
+  const LayerSpec& spec = group.weights.spec;
+  const int64_t end = group.first + group.rows;
+  for (int64_t first = group.first; first < end;) {
+    const int64_t snapshot = kv_.snapshots != nullptr ? kv_.snapshots->next(first, end) : 0;
+    const int64_t before = first - group.first;
+    Pass part = pass;
+    part.rows = (snapshot > 0 ? snapshot : end) - first;
+    part.work.qkv = pass.at(pass.work.qkv, before * spec.in_width());
+    part.work.attention = pass.at(pass.work.attention, before * spec.out_width());
+    delta_prefill(part, group.weights, delta_state(*kv_.recurrent, group.place), work_.delta);
+    if (snapshot > 0) kv_.snapshots->take(snapshot, group.place, *kv_.recurrent, compute_);
+    first += part.rows;
+  }
 }
 
 void Prefill::attend(const Pass& pass, const Group& group, const LayerRows& rows) {

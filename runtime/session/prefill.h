@@ -9,6 +9,9 @@
 // reads gets their values. So prefill, the tail, block summaries and drafts use the values that are stored, and rows of
 // a saved prefix, which are dequantised into that buffer, have the same bits.
 //
+// The states of recurrent layers are copied to snapshots as the rows pass the positions of these. A prompt whose first
+// rows are not computed begins with the states of the snapshot behind them.
+//
 // In 8 bits (int8_prefill.h) the products and the attention to earlier tiles have other kernels; rows are built, stored
 // and restored alike.
 //
@@ -49,6 +52,8 @@ class Prefill {
   void compute_group(const Group& group, LayerRows& built);
   void mix(const Pass& pass, const Group& group, LayerRows& built);
   void attend(const Pass& pass, const Group& group, const LayerRows& rows);
+  void recur(const Pass& pass, const Group& group);
+  void begin_states();
   void fill_partial(int64_t layer, const LayerRows& rows);
   bool begin_prefix();
   bool draft(std::span<const int32_t> ids);

@@ -65,11 +65,12 @@ Session::~Session() {  // nothing may use the memory when it is freed
   drain(plan_.layout.compute());
 }
 
-Session::Session(SessionPlan plan, std::unique_ptr<KvCache> cache)
+Session::Session(SessionPlan plan, std::unique_ptr<KvCache> cache, std::unique_ptr<StateSnapshots> snapshots)
     : plan_(std::move(plan)),
       follows_(cache != nullptr),
       spill_before_(spilled(cache.get())),
-      cache_(std::move(cache)) {}
+      cache_(std::move(cache)),
+      snapshots_(std::move(snapshots)) {}
 
 std::unique_ptr<KvCache> Session::take_cache() {
   drain(plan_.layout.compute());
@@ -103,6 +104,7 @@ void Session::allocate() {
   }
   const RecurrentShape recurrent = layout.recurrent_shape();
   if (recurrent.layers > 0) recurrent_ = std::make_unique<RecurrentState>(layout.device(), recurrent);
+  if (layout.keeps_states() && !snapshots_) snapshots_ = std::make_unique<StateSnapshots>(layout.device(), recurrent);
   if (layout.partial_on()) {
     partial_ = make_partial_rows(layout, plan_.memory.late_partial);
   }
@@ -119,7 +121,7 @@ std::optional<int32_t> Session::prefill(std::span<const int32_t> ids, Progress* 
   CHECK(rows() >= layout.options().kept_rows, "kept_rows=", layout.options().kept_rows);
   allocate();
   const Watcher watcher{.progress = progress, .interrupt = interrupt};
-  PassKv kv{.cache = *cache_, .partial = partial_.get(), .recurrent = recurrent_.get()};
+  PassKv kv{.cache = *cache_, .partial = partial_.get(), .recurrent = recurrent_.get(), .snapshots = snapshots_.get()};
   if (!Prefill(plan_, *buffers_, kv, watcher).run(ids)) return std::nullopt;
   buffers_->allocate_passes();
   if (recurrent_) recurrent_->allocate_passes();

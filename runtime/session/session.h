@@ -9,12 +9,14 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/progress.h"
 #include "runtime/kv/kv_cache.h"
 #include "runtime/kv/kv_streamer.h"
 #include "runtime/kv/partial_rows.h"
+#include "runtime/kv/state_snapshots.h"
 #include "runtime/session/buffers.h"
 #include "runtime/session/target_pass.h"
 #include "runtime/speculation/accept.h"
@@ -39,8 +41,10 @@ class Session {
   // session is destroyed.
   //
   // `cache`: the cache of an earlier session with the same memory plan; its first options.kept_rows rows are those of
-  // this prompt. Null: a new one is made.
-  explicit Session(SessionPlan plan, std::unique_ptr<KvCache> cache = nullptr);
+  // this prompt. Null: a new one is made. `snapshots`: of the recurrent states, if there are some; one is behind these
+  // rows.
+  explicit Session(SessionPlan plan, std::unique_ptr<KvCache> cache = nullptr,
+                   std::unique_ptr<StateSnapshots> snapshots = nullptr);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -82,6 +86,9 @@ class Session {
 
   // Releases the cache for the next session; call nothing else afterwards. Null: prefill() was not called.
   std::unique_ptr<KvCache> take_cache();
+  // Null: no layer has a recurrent state, or none is kept.
+  const StateSnapshots* snapshots() const { return snapshots_.get(); }
+  std::unique_ptr<StateSnapshots> take_snapshots() { return std::move(snapshots_); }
 
   const MemoryPlan& plan() const { return plan_.memory; }
   const SessionLayout& layout() const { return plan_.layout; }
@@ -105,8 +112,9 @@ class Session {
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<KvStreamer> streamer_;       // null if all rows are resident
   std::unique_ptr<RecurrentState> recurrent_;  // null if all layers have rows
-  std::unique_ptr<PartialRows> partial_;       // null if every step reads the full KV
-  std::unique_ptr<TargetPass> pass_;           // from prefill() on
+  std::unique_ptr<StateSnapshots> snapshots_;
+  std::unique_ptr<PartialRows> partial_;  // null if every step reads the full KV
+  std::unique_ptr<TargetPass> pass_;      // from prefill() on
 };
 
 }  // namespace headrace

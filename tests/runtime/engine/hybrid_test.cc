@@ -70,20 +70,6 @@ TEST_P(HybridText, DraftsChangeNoToken) {
   EXPECT_GT(accepted, 0);
 }
 
-// A state cannot be cut to the rows that two prompts share, so each run computes its own.
-TEST_P(HybridText, ARunAfterAnotherKeepsNoRows) {
-  Engine engine(options());
-  const std::vector<int32_t> ids = testing::made_up_ids(700, 320);
-  const GenerateResult alone = engine.generate(ids, {.max_tokens = 20, .ignore_eos = true}, nullptr);
-  GenerateOptions keeps{.max_tokens = 20, .ignore_eos = true};
-  keeps.keep = KeepRows::kPrompt;
-  for (int i = 0; i < 2; ++i) {
-    const GenerateResult again = engine.generate(ids, keeps, nullptr);
-    EXPECT_EQ(again.token_ids, alone.token_ids);
-    EXPECT_EQ(again.kept_tokens, 0) << i;
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Types, HybridText, testing::devices_and_types(), testing::name_of_device_and_type);
 
 // Of headrace bench --shape: the states decay, so that nothing overflows.

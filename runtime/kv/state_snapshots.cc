@@ -1,0 +1,113 @@
+#include "runtime/kv/state_snapshots.h"
+
+#include <algorithm>
+
+#include "runtime/base/unsigned.h"
+
+namespace headrace {
+namespace {
+
+constexpr int64_t kNear = 2048, kFar = 16384;  // multiples of which are kept
+constexpr int64_t kNearCount = 3;              // the last ones of kNear
+// A generation prompt has fewer tokens than this: Qwen3.5's has seven with an empty thought. As many of a prompt's last
+// tokens are computed anyway (prompt_scoring_rows).
+constexpr int64_t kOpenTokens = 16;
+
+}  // namespace
+
+std::vector<int64_t> snapshot_positions(int64_t prompt_tokens, int64_t unit) {
+  std::vector<int64_t> positions;
+  const int64_t last = (prompt_tokens - 1) / kNear * kNear;
+  for (int64_t at = kFar; at <= last; at += kFar) positions.push_back(at);
+  for (int64_t i = 0; i < kNearCount; ++i) positions.push_back(last - i * kNear);
+  positions.push_back(std::max<int64_t>(prompt_tokens - kOpenTokens, 0) / unit * unit);
+  std::erase_if(positions, [&](int64_t at) { return at <= 0 || at % unit != 0; });
+  std::sort(positions.begin(), positions.end());
+  positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
+  return positions;
+}
+
+int64_t most_snapshots(int64_t prompt_tokens) {
+  return std::min(kNearCount, (prompt_tokens - 1) / kNear) + (prompt_tokens - 1) / kFar + 2;
+}
+
+uint64_t StateSnapshots::part_bytes(const RecurrentShape& shape) {
+  return whole_pages(shape.state_bytes() + shape.conv_bytes());
+}
+uint64_t StateSnapshots::bytes(const RecurrentShape& shape) { return u(shape.layers) * part_bytes(shape); }
+
+std::byte* StateSnapshots::data(const Slot& slot, int64_t layer) const {
+  return slot.memory.data() + u(layer) * part_bytes(shape_);
+}
+
+const StateSnapshots::Slot& StateSnapshots::slot(int64_t position) const {
+  const auto it = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& s) { return s.position == position; });
+  CHECK(position > 0 && it != slots_.end(), "position=", position);
+  return *it;
+}
+
+void StateSnapshots::reserve(int64_t position) {
+  auto free = std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) { return s.position == 0; });
+  if (free == slots_.end()) {
+    slots_.push_back({.memory = device_.allocate_pinned(bytes(shape_), "a snapshot of recurrent states")});
+    free = slots_.end() - 1;
+    std::fill_n(free->memory.data(), bytes(shape_), std::byte{0});
+  }
+  free->position = position;
+  free->whole = false;
+}
+
+void StateSnapshots::begin(int64_t first, std::span<const int64_t> positions, int64_t most) {
+  std::sort(slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) { return a.position > b.position; });
+  int64_t left = most - static_cast<int64_t>(positions.size());
+  for (Slot& slot : slots_) {
+    if (slot.position == 0) break;
+    if (slot.position > first || left-- <= 0) slot.position = 0;
+  }
+  for (const int64_t position : positions) reserve(position);
+}
+
+int64_t StateSnapshots::next(int64_t after, int64_t end) const {
+  int64_t found = 0;
+  for (const Slot& slot : slots_) {
+    const bool within = slot.position > after && slot.position <= end && !slot.whole;
+    if (within && (found == 0 || slot.position < found)) found = slot.position;
+  }
+  return found;
+}
+
+void StateSnapshots::take(int64_t position, int64_t layer, const RecurrentState& states, Stream& stream) {
+  std::byte* const to = data(slot(position), layer);
+  stream.copy(to, states.state(layer), shape_.state_bytes(), Link::kDeviceToHost, "recurrent state");
+  stream.copy(to + shape_.state_bytes(), states.conv(layer), shape_.conv_bytes(), Link::kDeviceToHost,
+              "recurrent state");
+}
+
+void StateSnapshots::end(bool taken) {
+  for (Slot& slot : slots_) {
+    if (slot.position == 0 || slot.whole) continue;
+    slot.whole = taken;
+    if (!taken) slot.position = 0;
+  }
+}
+
+int64_t StateSnapshots::last(int64_t position) const {
+  int64_t found = 0;
+  for (const Slot& slot : slots_) {
+    if (slot.whole && slot.position <= position) found = std::max(found, slot.position);
+  }
+  return found;
+}
+
+void StateSnapshots::restore(int64_t position, RecurrentState& states, Stream& stream) const {
+  const Slot& from = slot(position);
+  CHECK(from.whole, "position=", position);
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    const std::byte* const part = data(from, layer);
+    stream.copy(states.state(layer), part, shape_.state_bytes(), Link::kHostToDevice, "recurrent state");
+    stream.copy(states.conv(layer), part + shape_.state_bytes(), shape_.conv_bytes(), Link::kHostToDevice,
+                "recurrent state");
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,65 @@
+// What resumes a prompt whose layers have recurrent states (docs/design.md, section 9): the states of all these layers
+// at some of its positions, as prefill left them there, in pinned host memory. A state cannot be cut to fewer tokens as
+// rows can, so a later prompt begins at the last snapshot within the tokens that it shares. Owns the memory; all copies
+// are enqueued on the caller's stream. Thread: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "offload/device/device.h"
+#include "runtime/kv/recurrent_state.h"
+
+namespace headrace {
+
+// The positions whose states prefill keeps of a prompt, in ascending order: the last three multiples of 2,048 below
+// its length, every multiple of 16,384, and the last position that leaves the next turn of a chat its generation
+// prompt. All are multiples of `unit`, which is a multiple of 64. A position counts the tokens before it.
+std::vector<int64_t> snapshot_positions(int64_t prompt_tokens, int64_t unit);
+// As many as the runs on one KV cache need at most, with prompts of at most this length: those of a prompt, and the one
+// that it resumed from.
+int64_t most_snapshots(int64_t prompt_tokens);
+
+class StateSnapshots {
+ public:
+  // `shape`: of the states. Allocates nothing.
+  StateSnapshots(Device& device, const RecurrentShape& shape) : device_(device), shape_(shape) {}
+
+  // Of one snapshot, and of a layer in it: the state, then the convolution's inputs, then zeros, in whole pages.
+  static uint64_t part_bytes(const RecurrentShape& shape);
+  static uint64_t bytes(const RecurrentShape& shape);
+
+  // Before a prefill that computes the rows from `first` on: drops what is at later positions, and makes room for
+  // `positions`, which are new. Of the old ones the last stay, so that there are at most `most`.
+  void begin(int64_t first, std::span<const int64_t> positions, int64_t most);
+  // The next position in (after, end] whose states are to be taken; 0: there is none.
+  int64_t next(int64_t after, int64_t end) const;
+  // Copies a layer's states, which are at this position. REQUIRES: begin() has named it.
+  void take(int64_t position, int64_t layer, const RecurrentState& states, Stream& stream);
+  // After the prefill: all layers were taken, or what it should have taken is dropped. The copies have run.
+  void end(bool taken);
+
+  // The last whole one at or before `position`; 0: there is none.
+  int64_t last(int64_t position) const;
+  // Copies a whole one to all layers. REQUIRES: last(position) == position.
+  void restore(int64_t position, RecurrentState& states, Stream& stream) const;
+  // A layer's part of a snapshot that begin() has named.
+  const std::byte* part(int64_t position, int64_t layer) const { return data(slot(position), layer); }
+
+ private:
+  struct Slot {
+    int64_t position = 0;  // 0: free
+    bool whole = false;
+    PinnedBuffer memory;
+  };
+  const Slot& slot(int64_t position) const;
+  std::byte* data(const Slot& slot, int64_t layer) const;
+  void reserve(int64_t position);
+
+  Device& device_;
+  const RecurrentShape shape_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace headrace
