@@ -70,10 +70,6 @@ void Engine::Impl::use_draft(const DraftOptions& draft) {
 
 void Engine::Impl::open_prefixes() {
   if (options.prefix_cache.folder.empty()) return;
-  if (context().recurrent()) {
-    throw_error(ExitCode::kUsage, "--prefix-cache",
-                str(checkpoint->path(), " has layers with a recurrent state, which saved prefixes do not have yet"));
-  }
   const HostSpan span(device->trace(), "read weights");
   prefixes = std::make_unique<PrefixStore>(options.prefix_cache);
   RowsKeyInput rows{.weights = cached_fingerprint(*checkpoint, device->threads(), *prefixes),
@@ -98,15 +94,21 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
   const auto known = [this](const TensorSource& source) {
     return cached_fingerprint(source, device->threads(), *prefixes);
   };
+  const bool drafts = setup.model != nullptr;
+  const RecurrentShape states = recurrent_shape(config, weights->dtype());
+  const bool recurrent = states.layers > 0;
+  const int64_t unit = recurrent ? setup.session.states_unit(backend, drafts) : setup.session.cut_unit(backend, drafts);
   return std::make_unique<PrefixRun>(
       *prefixes,
       PrefixRunSetup{.shape = row_shape(config, setup.session.k_type, setup.session.v_type, weights->dtype()),
                      .identity = prefix_identity,
                      .other = other_prefill,
                      .model = std::filesystem::path(checkpoint->path()).filename().string(),
-                     .unit = setup.session.cut_unit(backend, setup.model != nullptr),
+                     .unit = unit,
                      .computed = setup.session.partial_on() ? prompt_scoring_rows(prompt_tokens, group) : 1,
                      .draft = setup.model != nullptr ? setup.model->needs(setup.draft_run, known) : DraftNeeds{},
+                     .states = states,
+                     .states_at = recurrent ? snapshot_positions(prompt_tokens, unit) : std::vector<int64_t>(),
                      .prompt = prompt});
 }
 

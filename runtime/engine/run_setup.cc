@@ -50,7 +50,7 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
   session.remainders = options.remainders;
   if (run.keep == KeepRows::kPrompt) {  // then a run has the bits of a fresh one
     const bool drafts = context.draft_model != nullptr && run.speculate;
-    session.snapshot_unit = std::max(kPrefixTile, session.cut_unit(context.device.backend(), drafts));
+    session.snapshot_unit = session.states_unit(context.device.backend(), drafts);
   }
   return session;
 }

@@ -15,6 +15,8 @@ static_assert(std::endian::native == std::endian::little, "manifests are little-
 constexpr std::string_view kMagic = "HDRPREFX";
 constexpr uint64_t kMaxParts = 1 << 16, kMaxPartBytes = uint64_t{1} << 40, kMaxModelBytes = 1 << 12;
 
+uint32_t format_of(PrefixBlockKind kind) { return kind == PrefixBlockKind::kStates ? 2 : 1; }
+
 uint64_t checksum_of(std::string_view text) { return checksum(std::as_bytes(std::span(text))); }
 
 std::string_view bytes_of(const PrefixKey& key) { return {reinterpret_cast<const char*>(key.data()), key.size()}; }
@@ -79,7 +81,7 @@ class Reader {
 // What is wrong with a block whose manifest has a valid checksum; null: nothing. Our program wrote it, but nothing is
 // used unchecked.
 const char* wrong_with(const PrefixBlock& block) {
-  if (block.kind != PrefixBlockKind::kRows && block.kind != PrefixBlockKind::kDraft) return "is of an unknown kind";
+  if (block.kind > PrefixBlockKind::kStates) return "is of an unknown kind";
   if (block.first_row < 0 || block.first_row > INT32_MAX) return "has an impossible first row";
   const SegmentRange range = segment_range(segment_of(block.first_row));
   if (range.begin != block.first_row || block.rows < 1 || block.rows > range.rows) return "is not in a segment";
@@ -88,6 +90,9 @@ const char* wrong_with(const PrefixBlock& block) {
   }
   if (block.kind == PrefixBlockKind::kDraft) {
     return block.key == draft_key(block.parent, block.identity) ? nullptr : "does not have its content's name";
+  }
+  if (block.kind == PrefixBlockKind::kStates) {
+    return block.key == states_key(block.parent) ? nullptr : "does not have its content's name";
   }
   if (std::any_of(block.tokens.begin(), block.tokens.end(), [](int32_t id) { return id < 0; })) {
     return "has a negative token";
@@ -115,6 +120,8 @@ PrefixKey draft_key(const PrefixKey& rows, const PrefixKey& draft_identity) {
   return hash_of("headrace prefix: draft ", rows, bytes_of(draft_identity));
 }
 
+PrefixKey states_key(const PrefixKey& rows) { return hash_of("headrace prefix: states ", rows, ""); }
+
 std::string key_text(const PrefixKey& key) { return digest_text(key); }
 
 std::optional<PrefixKey> parse_key(std::string_view text) {
@@ -135,8 +142,8 @@ std::string encode_manifest(const PrefixBlock& block) {
   const std::string model = block.model.substr(0, kMaxModelBytes);
   Writer out;
   out.put_text(kMagic);
-  out.put(kPrefixFormat);
-  out.put(~kPrefixFormat);
+  out.put(format_of(block.kind));
+  out.put(~format_of(block.kind));
   out.put(block.kind);
   out.put(static_cast<uint32_t>(model.size()));
   out.put(block.key);
@@ -168,7 +175,7 @@ std::optional<PrefixBlock> decode_manifest(std::string_view bytes, const std::st
     throw_error(ExitCode::kStorage, path, str("is of format ", version, ", this program knows up to ", kPrefixFormat),
                 "A newer headrace has written it: use that one, or another --prefix-cache.");
   }
-  if (version != kPrefixFormat) return fail("is of an unknown format");
+  if (version < 1) return fail("is of an unknown format");
   if (bytes.size() < kMagic.size() + sizeof(uint64_t)) return fail("is cut short");
   uint64_t stored = 0;
   const size_t end = bytes.size() - sizeof stored;
@@ -177,6 +184,7 @@ std::optional<PrefixBlock> decode_manifest(std::string_view bytes, const std::st
   in = Reader(bytes.substr(kMagic.size() + 2 * sizeof(uint32_t), end - kMagic.size() - 2 * sizeof(uint32_t)));
   PrefixBlock block;
   block.kind = in.get<PrefixBlockKind>();
+  if (in.ok() && version != format_of(block.kind)) return fail("is of another format than its kind");
   const uint32_t model_bytes = in.get<uint32_t>();
   block.key = in.get<PrefixKey>();
   block.parent = in.get<PrefixKey>();

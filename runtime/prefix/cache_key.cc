@@ -59,6 +59,27 @@ void add_rope(const RopeConfig& rope, Identity* to) {
   to->add(rope.query_step);
 }
 
+// What some models have beside the sizes above: nothing is written of others, whose keys stay as they were.
+void add_layers(const ModelConfig& config, Identity* to) {
+  const AttentionSpec& attention = config.attention();
+  if (attention.rope_dims != 0 || attention.gated_output) {
+    to->put("attention");
+    to->add(attention.rope_dims);
+    to->add(attention.gated_output);
+  }
+  const bool recurrent = std::any_of(config.layers.begin(), config.layers.end(),
+                                     [](const LayerSpec& layer) { return !layer.has_attention(); });
+  if (!recurrent) return;
+  to->put("layers");
+  for (const LayerSpec& layer : config.layers) {
+    to->add(layer.has_attention());
+    if (layer.has_attention()) continue;
+    const DeltaNetSpec& delta = layer.delta_net();
+    for (const int64_t size : {delta.k_heads, delta.v_heads, delta.k_dim, delta.v_dim, delta.conv}) to->add(size);
+    to->add(delta.tiled);
+  }
+}
+
 // Where the same program may round differently with the same weights.
 void add_place(const Device& device, Identity* to) {
   to->add(device.backend());
@@ -112,6 +133,7 @@ PrefixKey rows_cache_key(const RowsKeyInput& rows, const Device& device) {
     identity.add(rows.keeps_blocks);
   }
   add_rope(c.rope, &identity);
+  add_layers(c, &identity);
   add_place(device, &identity);
   return identity.finish();
 }

@@ -82,6 +82,31 @@ void PrefixIndex::cut_for_draft(const PrefixKey& draft_identity, int64_t first, 
   }
 }
 
+// States belong to the block of rows that ends where they are. That need not be the block of the match, which may go on
+// further; the rows are the same.
+std::optional<PrefixKey> PrefixIndex::cut_to_states(std::span<const int32_t> tokens, int64_t unit,
+                                                    PrefixMatch* match) const {
+  for (size_t i = match->blocks.size(); i-- > 0;) {
+    const SegmentRange range = segment_range(static_cast<int64_t>(i));
+    std::optional<PrefixKey> found;
+    int64_t rows = 0;
+    const auto [begin, end] = children_.equal_range(entries_.at(match->blocks[i]).block.parent);
+    for (auto it = begin; it != end; ++it) {
+      const PrefixBlock& block = entries_.at(it->second).block;
+      if (block.kind != PrefixBlockKind::kRows || block.first_row != range.begin) continue;
+      if (block.end_row() > match->rows || block.end_row() <= rows || block.end_row() % unit != 0) continue;
+      if (!std::equal(block.tokens.begin(), block.tokens.end(), tokens.begin() + range.begin)) continue;
+      const PrefixKey states = states_key(block.key);
+      if (find(states) != nullptr) found = states, rows = block.end_row();
+    }
+    if (!found) continue;
+    match->cut(rows, unit);
+    return found;
+  }
+  *match = {};
+  return std::nullopt;
+}
+
 std::vector<PrefixKey> PrefixIndex::with_descendants(const PrefixKey& key) const {
   std::vector<PrefixKey> found = {key};
   for (size_t i = 0; i < found.size(); ++i) {

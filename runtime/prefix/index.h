@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
@@ -44,7 +45,11 @@ class PrefixIndex {
   // segment. A segment without its draft block is computed again, with all after it.
   void cut_for_draft(const PrefixKey& draft_identity, int64_t first, int64_t unit, PrefixMatch* match) const;
 
-  // The block, its descendants, and their draft blocks; children before parents.
+  // Shortens a match of `tokens` to the last row, a multiple of `unit`, behind which the recurrent states are saved,
+  // and returns the block that has them. None: there is none, and the match is empty.
+  std::optional<PrefixKey> cut_to_states(std::span<const int32_t> tokens, int64_t unit, PrefixMatch* match) const;
+
+  // The block, its descendants, their draft blocks and their states; children before parents.
   std::vector<PrefixKey> with_descendants(const PrefixKey& key) const;
   // Blocks without a path from a root.
   std::vector<PrefixKey> orphans() const;

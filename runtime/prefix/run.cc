@@ -12,10 +12,6 @@ namespace {
 
 constexpr int kLookMs = 100;
 
-uint64_t draft_part_bytes(const DraftNeeds& draft, int64_t segment) {
-  return whole_pages(u(segment_range(segment).rows) * draft.row_bytes);
-}
-
 struct PlaneRows {
   int64_t capacity, rows;  // of a segment; of them, those that are saved
 };
@@ -49,154 +45,6 @@ PrefixRun::PrefixRun(PrefixStore& store, const PrefixRunSetup& setup)
 
 PrefixRun::~PrefixRun() { abandon(); }
 
-// ---- what is there, and what is to be -------------------------------------------------------------------------------
-
-bool PrefixRun::draft_needs(int64_t segment, int64_t first_row) const {
-  return setup_.draft.row_bytes > 0 && (segment == 0 || segment_range(segment).end() > first_row);
-}
-
-void PrefixRun::find() {
-  const PrefixIndex& index = store_.index();
-  match_ = index.match(prefix_root(setup_.identity), prompt_, setup_.unit);
-  note_other_prefill();
-  match_.cut(static_cast<int64_t>(prompt_.size()) - setup_.computed, setup_.unit);
-  if (setup_.draft.row_bytes > 0) {
-    index.cut_for_draft(setup_.draft.identity, setup_.draft.first_row, setup_.unit, &match_);
-  }
-  if (match_.rows < kMinSavedRows) match_ = {};
-  read_ = match_.blocks;
-  for (size_t i = 0; i < match_.blocks.size(); ++i) {
-    if (draft_needs(static_cast<int64_t>(i), setup_.draft.first_row)) {
-      read_.push_back(draft_key(match_.blocks[i], setup_.draft.identity));
-    }
-  }
-  store_.used(read_);
-}
-
-void PrefixRun::note_damage() {
-  const std::vector<PrefixStore::Damaged> damaged = store_.take_unreported();
-  if (damaged.empty()) return;
-  const PrefixStore::Damaged& first = damaged.front();
-  std::string note = str("prefix cache: ", first.file, " ", first.what);
-  if (damaged.size() > 1) note += str(", and ", damaged.size() - 1, " more like it");
-  use_.notes.push_back(note + (first.unread ? "; left alone" : "; computed again"));
-}
-
-// If most of what is saved of the prompt is of the other arithmetic.
-void PrefixRun::note_other_prefill() {
-  if (*setup_.other.type == '\0') return;
-  const int64_t rows = store_.index().match(prefix_root(setup_.other.identity), prompt_, 1).rows;
-  if (rows < kMinSavedRows || rows / 2 < match_.rows) return;
-  use_.notes.push_back(str("prefix cache: ", rows, " tokens of this prompt are saved by --prefill-type ",
-                           setup_.other.type, ", which this run does not use"));
-}
-
-void PrefixRun::choose_blocks() {
-  add_rows_blocks();
-  add_draft_blocks();
-  try {
-    fit_blocks();
-  } catch (const Error& error) {
-    blocks_.clear();
-    use_.notes.push_back(str("prefix cache: this prompt is not saved: ", error.info().where, ": ", error.info().what));
-  }
-}
-
-void PrefixRun::add_rows_blocks() {
-  const int64_t kept = static_cast<int64_t>(prompt_.size()) / setup_.unit * setup_.unit;
-  PrefixKey parent = prefix_root(setup_.identity);
-  for (int64_t segment = 0; segment < segments_for(kept); ++segment) {
-    const SegmentRange range = segment_range(segment);
-    const int64_t rows = std::min(range.rows, kept - range.begin);
-    // The rest of another prompt may include nearly all of these rows.
-    if (rows < range.rows && rows - std::max<int64_t>(0, match_.rows - range.begin) < kMinSavedRows) break;
-    const std::span<const int32_t> tokens = std::span(prompt_).subspan(u(range.begin), u(rows));
-    const PrefixKey key = rows_key(parent, tokens);
-    chain_.push_back(key);
-    if (store_.index().find(key) == nullptr) {
-      blocks_.push_back({.key = key,
-                         .parent = parent,
-                         .identity = setup_.identity,
-                         .model = setup_.model,
-                         .first_row = range.begin,
-                         .rows = rows,
-                         .part_bytes = segments_bytes(setup_.shape, segment, segment + 1),
-                         .checksums = std::vector<uint64_t>(u(setup_.shape.layers)),
-                         .tokens = {tokens.begin(), tokens.end()}});
-    }
-    parent = key;
-  }
-}
-
-void PrefixRun::add_draft_blocks() {
-  const int64_t from = draft_states_from(setup_.draft.first_row);
-  for (size_t i = 0; i < chain_.size(); ++i) {
-    const auto segment = static_cast<int64_t>(i);
-    const PrefixKey key = draft_key(chain_[i], setup_.draft.identity);
-    if (!draft_needs(segment, from) || store_.index().find(key) != nullptr) continue;
-    const SegmentRange range = segment_range(segment);
-    blocks_.push_back({.kind = PrefixBlockKind::kDraft,
-                       .key = key,
-                       .parent = chain_[i],
-                       .identity = setup_.draft.identity,
-                       .model = setup_.model,
-                       .first_row = range.begin,
-                       .rows = std::min(range.rows, static_cast<int64_t>(prompt_.size()) - range.begin),
-                       .part_bytes = draft_part_bytes(setup_.draft, segment),
-                       .checksums = {0}});
-  }
-}
-
-uint64_t PrefixRun::bytes_to_save() const {
-  uint64_t bytes = 0;
-  for (const PrefixBlock& block : blocks_) bytes += file_bytes(block);
-  return bytes;
-}
-
-std::set<PrefixKey> PrefixRun::to_keep() const {
-  std::set<PrefixKey> keep(chain_.begin(), chain_.end());
-  keep.insert(read_.begin(), read_.end());
-  return keep;
-}
-
-// Leaves out, from the end, what does not fit beside this prompt's own blocks.
-void PrefixRun::fit_blocks() {
-  const std::set<PrefixKey> keep = to_keep();
-  const size_t wanted = blocks_.size();
-  uint64_t bytes = bytes_to_save();
-  while (!blocks_.empty() && !store_.has_room(bytes, keep)) {
-    bytes -= file_bytes(blocks_.back());
-    blocks_.pop_back();
-  }
-  if (blocks_.size() < wanted) {
-    use_.notes.push_back(str("prefix cache: ", format_bytes(store_.limit_bytes()), " in ", store_.folder(), " hold ",
-                             blocks_.empty() ? "nothing more" : "a part", " of this prompt"));
-  }
-}
-
-bool PrefixRun::make_room() {
-  std::string why = str("the disk of ", store_.folder(), " is fuller than it was");
-  try {
-    if (store_.make_room(bytes_to_save(), to_keep())) return true;
-  } catch (const Error& error) {
-    why = str(error.info().where, ": ", error.info().what);
-  }
-  use_.notes.push_back("prefix cache: this prompt is not saved: " + why);
-  return false;
-}
-
-uint64_t PrefixRun::pinned_bytes(Backend backend) const {
-  uint64_t largest_read = 0, largest_part = 0;
-  for (size_t i = 0; i < read_.size(); ++i) {
-    const PrefixEntry* const entry = store_.index().find(read_[i]);
-    if (entry != nullptr) largest_read = std::max(largest_read, entry->block.part_bytes);
-  }
-  for (const PrefixBlock& block : blocks_) largest_part = std::max(largest_part, block.part_bytes);
-  const uint64_t reads = match_.blocks.size() * u(setup_.shape.layers) + read_.size() - match_.blocks.size();
-  return (reads > 0 ? PrefixLoader::ring_bytes(largest_read, reads) : 0) +
-         (blocks_.empty() ? 0 : PrefixSaver::pinned_bytes(backend, largest_part));
-}
-
 // ---- prefill --------------------------------------------------------------------------------------------------------
 
 void PrefixRun::lose(const PrefixKey& key, const std::string& why) {
@@ -205,7 +53,7 @@ void PrefixRun::lose(const PrefixKey& key, const std::string& why) {
   store_.drop(std::span(&key, 1));
 }
 
-// The draft's first, then layer by layer.
+// The draft's and the states first, then layer by layer.
 std::vector<PrefixLoader::Read> PrefixRun::open_blocks() {
   std::vector<PrefixLoader::Read> reads;
   files_.reserve(read_.size());  // reads hold pointers to its elements
@@ -226,7 +74,10 @@ std::vector<PrefixLoader::Read> PrefixRun::open_blocks() {
                      .block = block});
     use_.read_bytes += from.part_bytes;
   };
-  for (size_t block = match_.blocks.size(); block < read_.size(); ++block) add(block, 0);
+  for (size_t block = match_.blocks.size(); block < read_.size(); ++block) {
+    const size_t parts = store_.index().find(read_[block])->block.checksums.size();
+    for (size_t part = 0; part < parts; ++part) add(block, part);
+  }
   for (size_t layer = 0; layer < u(setup_.shape.layers); ++layer) {
     for (size_t block = 0; block < match_.blocks.size(); ++block) add(block, layer);
   }
@@ -273,6 +124,22 @@ bool PrefixRun::restore_draft(std::span<const PromptStates> states, Stream& comp
     compute.wait(*arrived_);
   }
   return !damaged_;
+}
+
+bool PrefixRun::restore_states(RecurrentState& states, Stream& compute) {
+  if (rows() == 0) return !damaged_;
+  const RecurrentShape& shape = setup_.states;
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const std::byte* const data = next_part();
+    if (data == nullptr) return false;
+    in_->copy(states.state(layer), data, shape.state_bytes(), Link::kHostToDevice, {"saved state, layer", layer});
+    in_->copy(states.conv(layer), data + shape.state_bytes(), shape.conv_bytes(), Link::kHostToDevice,
+              {"saved state, layer", layer});
+    loader_->done(*in_);
+  }
+  in_->record(*arrived_);
+  compute.wait(*arrived_);
+  return true;
 }
 
 bool PrefixRun::restore_layer(int64_t layer, std::byte* buffer, const Event& free, Stream& compute) {
@@ -322,6 +189,23 @@ void PrefixRun::layer_stored(int64_t layer, KvCache& cache, const std::byte* bui
   if (!at_once.empty()) saver_->save_now(std::move(stored), at_once);
 }
 
+void PrefixRun::states_taken(int64_t layer, const StateSnapshots& snapshots, std::shared_ptr<Event> taken) {
+  ++states_taken_;
+  if (!saver_) return;
+  const RecurrentShape& shape = setup_.states;
+  std::vector<PrefixSaver::Source> sources;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (blocks_[i].kind != PrefixBlockKind::kStates) continue;
+    sources.push_back({.block = i,
+                       .part = u(layer),
+                       .data = snapshots.part(blocks_[i].end_row(), layer),
+                       .on_device = false,
+                       .runs = {},
+                       .elements = {{DType::kF32, shape.state_bytes()}, {shape.type, shape.conv_bytes()}}});
+  }
+  saver_->save(std::move(taken), sources);
+}
+
 void PrefixRun::draft_made(std::span<const PromptStates> states, std::shared_ptr<Event> ready) {
   if (!saver_) return;
   std::vector<PrefixSaver::Source> sources;
@@ -356,7 +240,7 @@ void PrefixRun::abandon() noexcept {
 void PrefixRun::finish(Progress* progress, const std::atomic<bool>* interrupt, PrefixUse* use) {
   const HostClock::time_point start = HostClock::now();
   end_reads();
-  if (saver_ && layers_stored_ == setup_.shape.layers && !damaged_) {
+  if (saver_ && layers_stored_ == setup_.shape.layers && states_taken_ == setup_.states.layers && !damaged_) {
     uint64_t written = 0;
     if (progress) progress->begin("saving the prefix", "bytes", static_cast<int64_t>(saver_->bytes()));
     while (!saver_->wait_some(kLookMs, &written) && !(interrupt != nullptr && interrupt->load())) {
@@ -385,7 +269,8 @@ void PrefixRun::finish(Progress* progress, const std::atomic<bool>* interrupt, P
   for (const PrefixKey& key : chain_) {
     const PrefixEntry* const entry = store_.index().find(key);
     if (entry == nullptr) break;
-    use_.saved_rows = std::max(use_.saved_rows, entry->block.first_row + entry->block.rows);
+    if (setup_.states.layers > 0 && store_.index().find(states_key(key)) == nullptr) continue;
+    use_.saved_rows = std::max(use_.saved_rows, entry->block.end_row());
   }
   use_.save_wait_ms = ms_since(start);
   use_.notes.insert(use_.notes.begin(), use->notes.begin(), use->notes.end());

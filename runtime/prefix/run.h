@@ -10,6 +10,9 @@
 // only tokens need none. Acceptance equals that of a fresh run, and so does the text of an approximate run, which
 // depends on it.
 //
+// Rows of a model with recurrent states are of use up to a position alone whose states are saved: a prefix ends at one
+// of setup.states_at of this prompt or of an earlier one.
+//
 // Owns the open files, the loader and the saver. Thread: one at a time.
 #pragma once
 
@@ -25,6 +28,7 @@
 #include "runtime/base/progress.h"
 #include "runtime/draft/draft.h"
 #include "runtime/kv/kv_cache.h"
+#include "runtime/kv/state_snapshots.h"
 #include "runtime/prefix/loader.h"
 #include "runtime/prefix/saver.h"
 #include "runtime/prefix/store.h"
@@ -44,10 +48,12 @@ struct PrefixRunSetup {
   RowShape shape;
   PrefixKey identity{};  // rows_cache_key()
   OtherPrefill other{};
-  std::string model;     // the model's name, for people
-  int64_t unit = 1;      // rows are kept in multiples of this
-  int64_t computed = 1;  // last rows of the prompt that are computed even if saved
-  DraftNeeds draft{};    // of the run's draft
+  std::string model;                 // the model's name, for people
+  int64_t unit = 1;                  // rows are kept in multiples of this
+  int64_t computed = 1;              // last rows of the prompt that are computed even if saved
+  DraftNeeds draft{};                // of the run's draft
+  RecurrentShape states{};           // no layers: the model has none
+  std::vector<int64_t> states_at{};  // the positions whose states may be saved (snapshot_positions())
   std::span<const int32_t> prompt;
 };
 
@@ -71,18 +77,24 @@ class PrefixRun {
   int64_t rows() const { return match_.rows; }   // not computed
   uint64_t pinned_bytes(Backend backend) const;  // host memory of the run
   const std::vector<std::string>& notes() const { return use_.notes; }
+  std::vector<int64_t> states_to_save() const;  // the positions whose states it saves
 
   // ---- Session::prefill, in this order ----
   // Evicts now to make room for what will be saved: the run fits its budgets.
   void begin(Device& device);
   // Reads the draft's rows into its buffers. False, as for restore_layer(): they are damaged.
   bool restore_draft(std::span<const PromptStates> states, Stream& compute);
+  // Reads the states behind row rows() - 1, of all layers; after the draft's rows. False, as for restore_layer().
+  bool restore_states(RecurrentState& states, Stream& compute);
   // Reads rows [0, rows()) of a layer into the buffer in which it is built, once `free` is done.
   bool restore_layer(int64_t layer, std::byte* buffer, const Event& free, Stream& compute);
   void end_reads() noexcept;  // for error paths too: afterwards nothing reads the ring or writes a buffer
   // The layer's rows are in the cache once `stored` is done. Rows that do not stay in memory are saved from `built`,
   // the buffer in which they were built, before this returns.
   void layer_stored(int64_t layer, KvCache& cache, const std::byte* built, std::shared_ptr<Event> stored);
+  // A layer's states at all positions of states_to_save() are in `snapshots`, which outlives the saving, once `taken`
+  // is done.
+  void states_taken(int64_t layer, const StateSnapshots& snapshots, std::shared_ptr<Event> taken);
   // The draft's rows are complete once `ready` is done. Blocks until their reads are enqueued.
   void draft_made(std::span<const PromptStates> states, std::shared_ptr<Event> ready);
 
@@ -101,6 +113,7 @@ class PrefixRun {
   void note_other_prefill();
   void choose_blocks();
   void add_rows_blocks();
+  void add_states_block(const PrefixKey& rows, const SegmentRange& range);
   void add_draft_blocks();
   void fit_blocks();
   uint64_t bytes_to_save() const;
@@ -115,7 +128,7 @@ class PrefixRun {
   const PrefixRunSetup setup_;
   const std::vector<int32_t> prompt_;
   PrefixMatch match_;
-  std::vector<PrefixKey> read_;  // blocks to read: of rows, then of the draft
+  std::vector<PrefixKey> read_;  // blocks to read: of rows, then of the draft, then of the states
   std::vector<File> files_;      // of those blocks
   std::unique_ptr<Stream> in_;
   std::unique_ptr<Event> arrived_;
@@ -124,7 +137,7 @@ class PrefixRun {
   std::vector<PrefixBlock> blocks_;  // to save
   std::unique_ptr<PrefixSaver> saver_;
   bool damaged_ = false, on_gpu_ = false;
-  int64_t layers_stored_ = 0;
+  int64_t layers_stored_ = 0, states_taken_ = 0;  // layers
   PrefixUse use_;
 };
 

@@ -142,14 +142,27 @@ RecurrentShape SessionLayout::recurrent_shape() const {
   return shape;
 }
 
+// Those behind a saved prefix are a snapshot of the next run's, too.
 std::vector<int64_t> SessionLayout::snapshots() const {
-  std::vector<int64_t> positions = snapshot_positions(options_.prompt_tokens, options_.snapshot_unit);
+  std::vector<int64_t> positions;
+  const bool shared = options_.most_prompt_tokens > 0;
+  if (shared) positions = snapshot_positions(options_.prompt_tokens, options_.snapshot_unit);
+  if (options_.prefix != nullptr) {
+    const std::vector<int64_t> saved = options_.prefix->states_to_save();
+    positions.insert(positions.end(), saved.begin(), saved.end());
+  }
   std::erase_if(positions, [&](int64_t at) { return at <= saved_rows(); });
+  if (shared && options_.kept_rows == 0 && saved_rows() > 0) positions.push_back(saved_rows());
+  std::sort(positions.begin(), positions.end());
+  positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
   return positions;
 }
 
 int64_t SessionLayout::most_snapshots() const {
-  return keeps_states() ? headrace::most_snapshots(options_.most_prompt_tokens) : 0;
+  if (!keeps_states()) return 0;
+  if (options_.most_prompt_tokens == 0) return static_cast<int64_t>(snapshots().size());
+  // The last position of the prompt may be one for kept rows and another one for saved prefixes: their units differ.
+  return headrace::most_snapshots(options_.most_prompt_tokens) + (options_.prefix != nullptr ? 1 : 0);
 }
 
 uint64_t SessionLayout::matrices_bytes() const {

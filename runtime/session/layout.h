@@ -42,7 +42,9 @@ class SessionLayout {
   RecurrentShape recurrent_shape() const;  // of the layers without rows
   // Whether a later run may resume from snapshots of the recurrent states; at which positions this run's prefill takes
   // them; and how many there are at most.
-  bool keeps_states() const { return groups_.recurrent_layers() > 0 && options_.most_prompt_tokens > 0; }
+  bool keeps_states() const {
+    return groups_.recurrent_layers() > 0 && (options_.most_prompt_tokens > 0 || options_.prefix != nullptr);
+  }
   std::vector<int64_t> snapshots() const;
   int64_t most_snapshots() const;
   uint64_t hidden_row_bytes() const;  // of one row of prefill's residual stream

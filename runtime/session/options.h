@@ -68,6 +68,8 @@ struct SessionOptions {
   int64_t cut_unit(Backend backend, bool drafts) const {
     return backend == Backend::kCpu || (prefill_int8 && !drafts) ? 1 : prefill_rows(backend);
   }
+  // The same of a model with recurrent states, whose chunks begin at multiples of 64.
+  int64_t states_unit(Backend backend, bool drafts) const { return std::max(kPrefixTile, cut_unit(backend, drafts)); }
 };
 
 // Rows of a prefill product unless an option sets it (docs/design.md, section 6, rule 1).

@@ -77,7 +77,7 @@ void Prefill::begin_states() {
   if (kv_.recurrent == nullptr) return;
   if (options_.kept_rows > 0) {
     kv_.snapshots->restore(options_.kept_rows, *kv_.recurrent, compute_);
-  } else {
+  } else if (layout_.saved_rows() == 0) {
     kv_.recurrent->clear(compute_);
   }
   if (kv_.snapshots == nullptr) return;
@@ -137,9 +137,12 @@ bool Prefill::layers(LayerRows& rows) {
       go_on = groups.enqueued(saved + (layer * (prompt - saved) + first - saved + last_group_) / layer_count);
     }
     if (!go_on) break;  // interrupted: where the layer would be stored may not be pinned yet
-    if (!has_rows) continue;
-    fill_partial(place, rows);
-    rows.store(place);
+    if (has_rows) {
+      fill_partial(place, rows);
+      rows.store(place);
+    } else {
+      save_states(place);
+    }
   }
   if (go_on) show_draft(layer_count);
   compute_.synchronize();
@@ -178,7 +181,19 @@ bool Prefill::begin_prefix() {
   options_.prefix->begin(layout_.device());
   const std::vector<PromptStates> states =
       options_.draft != nullptr ? options_.draft->prompt_states() : std::vector<PromptStates>();
-  return options_.prefix->restore_draft(states, compute_);
+  if (!options_.prefix->restore_draft(states, compute_)) return false;
+  return kv_.recurrent == nullptr || restore_states();
+}
+
+// The states behind a saved prefix.
+bool Prefill::restore_states() {
+  if (!options_.prefix->restore_states(*kv_.recurrent, compute_)) return false;
+  const int64_t saved = layout_.saved_rows();
+  if (saved == 0 || kv_.snapshots->next(saved - 1, saved) == 0) return true;
+  for (int64_t layer = 0; layer < layout_.groups().recurrent_layers(); ++layer) {
+    kv_.snapshots->take(saved, layer, *kv_.recurrent, compute_);
+  }
+  return true;
 }
 
 bool Prefill::draft(std::span<const int32_t> ids) {
@@ -251,6 +266,13 @@ void Prefill::recur(const Pass& pass, const Group& group) {
     if (snapshot > 0) kv_.snapshots->take(snapshot, group.place, *kv_.recurrent, compute_);
     first += part.rows;
   }
+}
+
+void Prefill::save_states(int64_t layer) {
+  if (options_.prefix == nullptr) return;
+  std::shared_ptr<Event> taken = layout_.device().make_event();
+  compute_.record(*taken);
+  options_.prefix->states_taken(layer, *kv_.snapshots, std::move(taken));
 }
 
 void Prefill::attend(const Pass& pass, const Group& group, const LayerRows& rows) {

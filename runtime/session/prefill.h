@@ -54,6 +54,8 @@ class Prefill {
   void attend(const Pass& pass, const Group& group, const LayerRows& rows);
   void recur(const Pass& pass, const Group& group);
   void begin_states();
+  bool restore_states();
+  void save_states(int64_t layer);
   void fill_partial(int64_t layer, const LayerRows& rows);
   bool begin_prefix();
   bool draft(std::span<const int32_t> ids);

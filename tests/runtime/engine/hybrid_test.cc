@@ -11,7 +11,6 @@
 #include "runtime/model/random_checkpoint.h"
 #include "tests/support/refusal.h"
 #include "tests/support/session_fixture.h"
-#include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
@@ -82,13 +81,8 @@ TEST(HybridShape, RandomWeightsGiveTokens) {
   EXPECT_EQ(result.token_ids.size(), 40u);
 }
 
-TEST(HybridRefusals, SavedPrefixesAndDrafts) {
+TEST(HybridRefusals, Drafts) {
   const EngineOptions plain = options_of(DeviceChoice::kCpu);
-  const TemporaryFolder folder;
-  EngineOptions saves = plain;
-  saves.prefix_cache.folder = folder.path();
-  testing_support::expect_error(ExitCode::kUsage, "--prefix-cache", {"qwen35", "recurrent state"},
-                                [&] { const Engine refused(saves); });
   EngineOptions own = plain;
   own.draft = {.type = SpecType::kSimple, .model = plain.model};
   testing_support::expect_error(ExitCode::kBadInput, plain.model, {"recurrent state", "cannot be drafts"},

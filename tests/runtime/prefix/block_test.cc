@@ -16,6 +16,7 @@ using testing::counted_tokens;
 using testing::draft_block;
 using testing::key_of;
 using testing::rows_block;
+using testing::states_block;
 
 std::optional<PrefixBlock> decode(std::string_view bytes) {
   std::string wrong;
@@ -48,6 +49,30 @@ TEST(PrefixBlock, AManifestSaysWhatWasWritten) {
   EXPECT_EQ(read->tokens, block.tokens);
   const PrefixBlock draft = draft_block(block, key_of(9));
   EXPECT_EQ(decode(encode_manifest(draft))->parent, block.key);
+  const PrefixBlock states = states_block(block, 7);
+  const std::optional<PrefixBlock> read_states = decode(encode_manifest(states));
+  ASSERT_TRUE(read_states);
+  EXPECT_EQ(read_states->kind, PrefixBlockKind::kStates);
+  EXPECT_EQ(read_states->key, states_key(block.key));
+  EXPECT_EQ(read_states->parent, block.key);
+  EXPECT_EQ(read_states->end_row(), 1012);
+  EXPECT_EQ(read_states->checksums.size(), 7u);
+}
+
+// Blocks of rows and of drafts are as a program writes and reads them that knows no states; to it, states are of a
+// newer format.
+TEST(PrefixBlock, OnlyStatesHaveTheSecondFormat) {
+  const PrefixBlock rows = rows_block(key_of(3), 0, counted_tokens(9));
+  const auto version = [](const PrefixBlock& block) { return static_cast<int>(encode_manifest(block)[8]); };
+  EXPECT_EQ(version(rows), 1);
+  EXPECT_EQ(version(draft_block(rows, key_of(9))), 1);
+  EXPECT_EQ(version(states_block(rows, 2)), 2);
+  for (const PrefixBlock& block : {rows, draft_block(rows, key_of(9)), states_block(rows, 2)}) {
+    std::string text = encode_manifest(block);
+    const uint32_t other = version(block) == 1 ? 2 : 1, both[2] = {other, ~other};
+    std::memcpy(text.data() + 8, both, sizeof both);
+    EXPECT_FALSE(decode(sealed(text)));
+  }
 }
 
 TEST(PrefixBlock, KeysDependOnAllThatIsBefore) {
@@ -62,13 +87,15 @@ TEST(PrefixBlock, KeysDependOnAllThatIsBefore) {
 }
 
 TEST(PrefixBlock, EveryCutAndEveryFlippedBitIsSeen) {
-  const std::string good = encode_manifest(rows_block(key_of(3), 0, counted_tokens(9)));
-  for (size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(decode(good.substr(0, size))) << size;
-  EXPECT_FALSE(decode(good + "x"));
-  for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
-    std::string bad = good;
-    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ 1 << bit % 8);
-    EXPECT_FALSE(decode(bad)) << bit;
+  const PrefixBlock rows = rows_block(key_of(3), 0, counted_tokens(9));
+  for (const std::string& good : {encode_manifest(rows), encode_manifest(states_block(rows, 3))}) {
+    for (size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(decode(good.substr(0, size))) << size;
+    EXPECT_FALSE(decode(good + "x"));
+    for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
+      std::string bad = good;
+      bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ 1 << bit % 8);
+      EXPECT_FALSE(decode(bad)) << bit;
+    }
   }
 }
 
@@ -107,7 +134,7 @@ TEST(PrefixBlock, ANewerFormatIsRefusedByName) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kStorage);
-    EXPECT_NE(std::string(error.what()).find("some/where.seg: is of format 2"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("some/where.seg: is of format 3"), std::string::npos) << error.what();
   }
 }
 

@@ -53,6 +53,19 @@ inline PrefixBlock draft_block(const PrefixBlock& rows, const PrefixKey& identit
   return block;
 }
 
+inline PrefixBlock states_block(const PrefixBlock& rows, size_t layers) {
+  PrefixBlock block;
+  block.kind = PrefixBlockKind::kStates;
+  block.key = states_key(rows.key);
+  block.parent = rows.key;
+  block.identity = rows.identity;
+  block.first_row = rows.first_row;
+  block.rows = rows.rows;
+  block.part_bytes = kPageBytes;
+  block.checksums.resize(layers);
+  return block;
+}
+
 // All blocks of a prompt, the last one cut short where the prompt is.
 inline std::vector<PrefixBlock> blocks_of(const std::vector<int32_t>& prompt, const PrefixKey& identity = key_of(1)) {
   std::vector<PrefixBlock> blocks;

@@ -70,6 +70,57 @@ TEST(PrefixIndex, AGapEndsTheMatch) {
   EXPECT_EQ(index.orphans(), std::vector{blocks.back().key});
 }
 
+TEST(PrefixIndex, StatesEndAMatch) {
+  PrefixIndex index;
+  const std::vector<int32_t> document = counted_tokens(1400);
+  const std::vector<PrefixBlock> blocks = blocks_of(document), shorter = blocks_of(counted_tokens(640));
+  add(&index, blocks);
+  add(&index, {shorter.back()});
+  const auto rows = [&](int64_t most, int64_t unit = 64) {
+    PrefixMatch match = index.match(kRoot, document, 1);
+    match.cut(most, unit);
+    const std::optional<PrefixKey> states = index.cut_to_states(document, unit, &match);
+    EXPECT_EQ(states.has_value(), match.rows > 0);
+    EXPECT_EQ(static_cast<int64_t>(match.blocks.size()), segments_for(match.rows));
+    return match.rows;
+  };
+  EXPECT_EQ(rows(1400), 0);
+  add(&index, {testing::states_block(blocks[0], 3), testing::states_block(blocks[1], 3)});
+  EXPECT_EQ(rows(1400), 1024);
+  EXPECT_EQ(rows(1024), 1024);
+  EXPECT_EQ(rows(1023), 512);
+  EXPECT_EQ(rows(511), 0);
+  // Behind the rows of another prompt, whose block is not the one that the match goes on in.
+  add(&index, {testing::states_block(shorter.back(), 3)});
+  EXPECT_EQ(rows(1400), 1024);
+  EXPECT_EQ(rows(1023), 640);
+  EXPECT_EQ(rows(639), 512);
+  EXPECT_EQ(rows(1023, 512), 512);
+  std::vector<int32_t> other = document;
+  other[639] = 1;
+  PrefixMatch match = index.match(kRoot, other, 64);
+  EXPECT_EQ(match.rows, 576);
+  EXPECT_EQ(index.cut_to_states(other, 64, &match), states_key(blocks[0].key));
+  EXPECT_EQ(match.rows, 512);
+}
+
+// They go before the rows that they are behind, and with them.
+TEST(PrefixIndex, StatesAreEvictedAsRowsAre) {
+  PrefixIndex index;
+  const std::vector<PrefixBlock> blocks = blocks_of(counted_tokens(1024));
+  const PrefixBlock first = testing::states_block(blocks[0], 3), second = testing::states_block(blocks[1], 3);
+  add(&index, blocks);
+  add(&index, {first, second});
+  EXPECT_TRUE(index.orphans().empty());
+  const std::vector<PrefixKey> dropped = index.to_drop(0, {});
+  EXPECT_EQ(dropped.size(), 4u);
+  const auto place = [&](const PrefixKey& key) { return std::find(dropped.begin(), dropped.end(), key); };
+  EXPECT_LT(place(second.key), place(blocks[1].key));
+  EXPECT_LT(place(first.key), place(blocks[0].key));
+  index.remove(blocks[1].key);
+  EXPECT_EQ(index.orphans(), std::vector{second.key});
+}
+
 TEST(PrefixIndex, ADraftNeedsItsOwnBlocks) {
   PrefixIndex index;
   const PrefixKey draft = key_of(8);

@@ -19,6 +19,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "cache/base.h"
@@ -32,10 +33,21 @@
 namespace headrace {
 namespace {
 
-constexpr int kPoints = testing::kSanitized ? 20 : 200;  // a fork is slow there
-constexpr int kParts = 4;                                // of the points, a test each
-constexpr int kMoments = testing::kSanitized ? 4 : 16;   // and as many by the clock, wherever it then is
-constexpr int64_t kKilledPrompt = 600;                   // two segments
+constexpr size_t kPoints = testing::kSanitized ? 20 : 200, kStatesPoints = kPoints / 4;  // a fork is slow there
+constexpr int kParts = 4;                                                                // of the points, a test each
+constexpr int kMoments = testing::kSanitized ? 4 : 16;  // and as many by the clock, wherever it then is
+constexpr int64_t kKilledPrompt = 600;                  // two segments
+
+// A model, and how many rows the next run finds by the number of whole blocks.
+struct KilledModel {
+  const char* name;
+  int32_t vocab;
+  size_t points;
+  std::vector<int64_t> rows;
+};
+// Rows of the second have recurrent states beside them, whose block is the last one.
+const KilledModel kKilledModels[] = {{"llama31", 512, kPoints, {0, 512, kKilledPrompt - 1}},
+                                     {"qwen35", 320, kStatesPoints, {0, 0, 0, 576}}};
 
 // What an operation is to this test.
 enum Kind : int64_t { kOther, kDataPage, kManifestRename };
@@ -109,18 +121,20 @@ std::optional<std::vector<int64_t>> in_a_child(const std::function<std::vector<i
   return said;
 }
 
-class KilledSave : public ::testing::TestWithParam<int> {
+class KilledSave : public ::testing::TestWithParam<std::tuple<KilledModel, int>> {
  protected:
+  static const KilledModel& model() { return std::get<0>(GetParam()); }
+  static int part() { return std::get<1>(GetParam()); }
   // `cache`: empty for a fresh run. The answer's tokens and how many rows came from the cache.
   static std::vector<int64_t> run(const std::string& cache) {
     EngineOptions options;
-    options.model = testing::tiny_model("llama31");
+    options.model = testing::tiny_model(model().name);
     options.device = {.choice = DeviceChoice::kCpu, .threads = 1};
     options.want_tokenizer = false;
     options.dtype = DType::kF32;
     options.prefix_cache.folder = cache;
     const GenerateResult result = Engine(options).generate(
-        testing::made_up_ids(kKilledPrompt, 512),
+        testing::made_up_ids(kKilledPrompt, model().vocab),
         {.max_tokens = 8, .sampling = {.temperature = 1, .seed = 5}, .ignore_eos = true}, nullptr);
     for (const std::string& note : result.prefix.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
     std::vector<int64_t> said(result.token_ids.begin(), result.token_ids.end());
@@ -142,14 +156,13 @@ std::vector<int64_t> text_of(std::vector<int64_t> said) {
 int64_t rows_of(const std::vector<int64_t>& said) { return said.size() >= 2 ? said[said.size() - 2] : -1; }
 
 // What is saved before an operation: a block is there from its manifest's rename on.
-int64_t rows_before(const std::vector<int64_t>& kinds, int64_t point) {
-  const int64_t blocks = std::count(kinds.begin(), kinds.begin() + point, int64_t{kManifestRename});
-  return blocks == 0 ? 0 : blocks == 1 ? 512 : kKilledPrompt - 1;
+int64_t rows_before(const KilledModel& model, const std::vector<int64_t>& kinds, int64_t point) {
+  return model.rows.at(static_cast<size_t>(std::count(kinds.begin(), kinds.begin() + point, int64_t{kManifestRename})));
 }
 
 // Distinct ones: the first operation, the last one (all is there but the folder's sync), the one after the first
 // manifest, then all that are no page of data, then pages.
-std::vector<int64_t> points_of(const std::vector<int64_t>& kinds) {
+std::vector<int64_t> points_of(const KilledModel& model, const std::vector<int64_t>& kinds) {
   const auto count = static_cast<int64_t>(kinds.size());
   std::vector<int64_t> points(kinds.size());
   std::iota(points.begin(), points.end(), int64_t{0});
@@ -162,7 +175,7 @@ std::vector<int64_t> points_of(const std::vector<int64_t>& kinds) {
     };
     return rank(a) < rank(b);
   });
-  points.resize(std::min<size_t>(points.size(), kPoints));
+  points.resize(std::min(points.size(), model.points));
   return points;
 }
 
@@ -199,26 +212,30 @@ class KilledSaveAt : public KilledSave {
   std::vector<int64_t> kinds_, times_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Points, KilledSaveAt, ::testing::Range(0, kParts));
+INSTANTIATE_TEST_SUITE_P(Points, KilledSaveAt,
+                         ::testing::Combine(::testing::ValuesIn(kKilledModels), ::testing::Range(0, kParts)),
+                         [](const auto& given) {
+                           return str(std::get<0>(given.param).name, "_", std::get<1>(given.param));
+                         });
 
 TEST_P(KilledSaveAt, TheNextRunSaysWhatAFreshOneSays) {
-  const std::vector<int64_t> points = points_of(kinds_);
-  ASSERT_EQ(std::set<int64_t>(points.begin(), points.end()).size(), static_cast<size_t>(kPoints));
+  const std::vector<int64_t> points = points_of(model(), kinds_);
+  ASSERT_EQ(std::set<int64_t>(points.begin(), points.end()).size(), model().points);
   std::set<int64_t> found;
-  for (const int64_t point : points) found.insert(rows_before(kinds_, point));
-  EXPECT_EQ(found, (std::set<int64_t>{0, 512, kKilledPrompt - 1}));  // every number of whole blocks
-  for (auto i = static_cast<size_t>(GetParam()); i < points.size(); i += kParts) {
+  for (const int64_t point : points) found.insert(rows_before(model(), kinds_, point));
+  EXPECT_EQ(found, std::set<int64_t>(model().rows.begin(), model().rows.end()));  // every number of whole blocks
+  for (auto i = static_cast<size_t>(part()); i < points.size(); i += kParts) {
     const int64_t point = points[i];
     const std::string folder = parent_ / std::to_string(i);
     EXPECT_TRUE(kill_and_run(folder, point)) << point;
     ASSERT_TRUE(next_) << point;
     EXPECT_EQ(text_of(*next_), text_of(*fresh_)) << "killed at operation " << point << " of " << kinds_.size();
-    EXPECT_EQ(rows_of(*next_), rows_before(kinds_, point)) << "killed at operation " << point;
+    EXPECT_EQ(rows_of(*next_), rows_before(model(), kinds_, point)) << "killed at operation " << point;
     if (i / kParts % 10 == 0) {  // and it has saved what was not there
       const auto third = in_a_child([&] { return run(folder); });
       ASSERT_TRUE(third);
       EXPECT_EQ(text_of(*third), text_of(*fresh_));
-      EXPECT_EQ(rows_of(*third), kKilledPrompt - 1);
+      EXPECT_EQ(rows_of(*third), model().rows.back());
     }
     std::filesystem::remove_all(folder);
   }
@@ -227,7 +244,7 @@ TEST_P(KilledSaveAt, TheNextRunSaysWhatAFreshOneSays) {
 // By the clock, in the midst of whatever is done then: half of them from the first operation on, half from where all
 // data is written. A run that is over by then has saved all.
 TEST_P(KilledSaveAt, AnyMomentIsAsGood) {
-  std::mt19937 random(20261122 + static_cast<uint32_t>(GetParam()));
+  std::mt19937 random(20261122 + static_cast<uint32_t>(part()));
   const auto written = std::find(kinds_.rbegin(), kinds_.rend(), int64_t{kDataPage}).base() - kinds_.begin();
   ASSERT_GT(written, 0);
   for (int i = 0; i < kMoments / kParts; ++i) {
@@ -239,7 +256,7 @@ TEST_P(KilledSaveAt, AnyMomentIsAsGood) {
     ASSERT_TRUE(next_) << after_ns;
     EXPECT_EQ(text_of(*next_), text_of(*fresh_)) << "killed " << after_ns << " ns after operation " << from;
     if (!killed) {
-      EXPECT_EQ(rows_of(*next_), kKilledPrompt - 1);
+      EXPECT_EQ(rows_of(*next_), model().rows.back());
     }
     std::filesystem::remove_all(folder);
   }
