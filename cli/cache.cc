@@ -26,19 +26,20 @@ struct Kept {
   const PrefixEntry* last;
   uint64_t bytes = 0, shared_bytes = 0;  // shared: with other prompts
   bool draft = false;                    // includes blocks for a draft
+  int64_t states = 0;                    // positions with recurrent states, at which a later prompt may begin
 };
 
 std::vector<Kept> kept_prompts(const PrefixIndex& index) {
-  std::map<PrefixKey, int> prompts;  // number of prompts that use a block
-  std::map<PrefixKey, std::vector<const PrefixEntry*>> drafts;
+  std::map<PrefixKey, int> prompts;                             // number of prompts that use a block
+  std::map<PrefixKey, std::vector<const PrefixEntry*>> beside;  // blocks for drafts and of states, by those of rows
   std::set<PrefixKey> continued;
   for (const auto& [key, entry] : index.entries()) {
     if (entry.block.kind == PrefixBlockKind::kRows) continued.insert(entry.block.parent);
   }
   std::vector<Kept> kept;
   for (const auto& [key, entry] : index.entries()) {
-    if (entry.block.kind == PrefixBlockKind::kDraft) {
-      drafts[entry.block.parent].push_back(&entry);
+    if (entry.block.kind != PrefixBlockKind::kRows) {
+      beside[entry.block.parent].push_back(&entry);
       continue;
     }
     if (!continued.contains(key)) kept.push_back({.last = &entry});
@@ -50,7 +51,11 @@ std::vector<Kept> kept_prompts(const PrefixIndex& index) {
   for (Kept& prompt : kept) {
     walk(prompt, [&](const PrefixEntry& one) {
       uint64_t bytes = one.bytes;
-      for (const PrefixEntry* const draft : drafts[one.block.key]) bytes += draft->bytes, prompt.draft = true;
+      for (const PrefixEntry* const other : beside[one.block.key]) {
+        bytes += other->bytes;
+        prompt.draft |= other->block.kind == PrefixBlockKind::kDraft;
+        prompt.states += other->block.kind == PrefixBlockKind::kStates ? 1 : 0;
+      }
       prompt.bytes += bytes;
       if (prompts[one.block.key] > 1) prompt.shared_bytes += bytes;
     });
@@ -98,6 +103,7 @@ ExitCode list(const CacheArgs& args, const PrefixStore& store) {
                          {"model", block.model},
                          {"identity", key_text(block.identity)},
                          {"draft", prompt.draft},
+                         {"states", prompt.states},
                          {"last_used", time_text(prompt.last->used_ns)}});
     }
     print({{"folder", store.folder()},
@@ -111,10 +117,12 @@ ExitCode list(const CacheArgs& args, const PrefixStore& store) {
   if (!kept.empty())
     std::printf("%-12s %10s %12s %12s  %-20s  %s\n", "name", "tokens", "bytes", "shared", "last used", "model");
   for (const Kept& prompt : kept) {
-    std::printf("%-12s %10s %12s %12s  %-20s  %s%s\n", key_text(prompt.last->block.key).substr(0, kNameDigits).c_str(),
+    const std::string states = prompt.states > 0 ? str(", states at ", prompt.states, " positions") : "";
+    std::printf("%-12s %10s %12s %12s  %-20s  %s%s%s\n",
+                key_text(prompt.last->block.key).substr(0, kNameDigits).c_str(),
                 format_count(tokens_of(prompt)).c_str(), format_bytes(prompt.bytes).c_str(),
                 format_bytes(prompt.shared_bytes).c_str(), time_text(prompt.last->used_ns).c_str(),
-                prompt.last->block.model.c_str(), prompt.draft ? ", with a draft" : "");
+                prompt.last->block.model.c_str(), prompt.draft ? ", with a draft" : "", states.c_str());
   }
   std::printf("%s: %s prompts, %s\n", store.folder().c_str(), format_count(static_cast<int64_t>(kept.size())).c_str(),
               format_bytes(store.index().bytes()).c_str());

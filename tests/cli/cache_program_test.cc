@@ -4,10 +4,12 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -82,7 +84,7 @@ TEST_F(CacheProgram, TheSecondQuestionReadsTheDocument) {
   EXPECT_EQ(list["prompts"][0]["tokens"], first["prompt_tokens"]);
   EXPECT_EQ(list["prompts"][0]["model"], "model");
   EXPECT_EQ(list["prompts"][0]["bytes"], list["bytes"]);
-  EXPECT_EQ(list["format"], 1);
+  EXPECT_EQ(list["format"], 2);
 }
 
 TEST_F(CacheProgram, TheReportSaysWhatCameFromThere) {
@@ -96,6 +98,51 @@ TEST_F(CacheProgram, TheReportSaysWhatCameFromThere) {
   EXPECT_EQ(list.out.find("name "), 0u) << list.out;
   EXPECT_NE(list.out.find(": 1 prompts, "), std::string::npos) << list.out;
   EXPECT_EQ(list.out.find("Sentence"), std::string::npos);
+}
+
+// list, verify and prune know the states beside the rows.
+TEST_F(CacheProgram, OfAModelWithRecurrentStates) {
+  write_tiny_hybrid(*folder_ / "hybrid");
+  const auto ask_hybrid = [&](const std::string& text, bool cached) {
+    std::vector<std::string> args = question(text, cached);
+    args[2] = *folder_ / "hybrid";
+    const Finished run = run_program(args);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return json::parse(run.out);
+  };
+  const json first = ask_hybrid("What is it?", true), second = ask_hybrid("Who wrote it?", true);
+  EXPECT_EQ(first["token_ids"], ask_hybrid("What is it?", false)["token_ids"]);
+  EXPECT_EQ(second["token_ids"], ask_hybrid("Who wrote it?", false)["token_ids"]);
+  EXPECT_EQ(first["prefix"]["cached_tokens"], 0);
+  EXPECT_GE(second["prefix"]["cached_tokens"], 2048);
+  const json list = look("list");
+  uint64_t bytes = 0;
+  for (const json& prompt : list["prompts"]) {
+    EXPECT_GE(prompt["states"], 2);
+    EXPECT_EQ(prompt["draft"], false);
+    bytes = std::max(bytes, prompt["bytes"].get<uint64_t>());
+  }
+  EXPECT_GT(bytes, 0u);
+  const Finished text = run_program({"cache", "list", cache()});
+  EXPECT_NE(text.out.find(", states at "), std::string::npos) << text.out;
+  std::set<std::string> data;  // each block counts, of whatever kind
+  for (const auto& file : std::filesystem::directory_iterator(cache())) {
+    if (file.path().extension() == ".kv") data.insert(file.path().filename());
+  }
+  EXPECT_EQ(look("verify")["blocks"], data.size());
+  for (const std::string& name : data) {
+    std::string content = cache_.read("cache/" + name);
+    content[content.size() - 1] = static_cast<char>(content[content.size() - 1] ^ 2);
+    cache_.write("cache/" + name, content);
+  }
+  EXPECT_EQ(look("verify", 5)["damaged"].size(), data.size());
+  EXPECT_EQ(ask_hybrid("Who wrote it?", true)["token_ids"], second["token_ids"]);
+  const json pruned = look("prune");
+  EXPECT_EQ(pruned["bytes"], 0);
+  for (const auto& file : std::filesystem::directory_iterator(cache())) {
+    EXPECT_NE(file.path().extension(), ".kv");
+    EXPECT_NE(file.path().extension(), ".seg");
+  }
 }
 
 TEST_F(CacheProgram, ABatchSharesADocumentsBeginning) {
