@@ -125,10 +125,12 @@ std::optional<SessionPlan> Engine::Impl::plan_with_prefix(const std::vector<int3
   *setup = resolve_options(context(), static_cast<int64_t>(prompt.size()), run);
   std::optional<SessionPlan> plan = try_finalize(context(), run, setup);
   if (!plan) return std::nullopt;
+  const uint64_t states =
+      without->states_to_save().size() * StateSnapshots::bytes(recurrent_shape(config, weights->dtype()));
   use->asked = true;
   use->notes.insert(use->notes.end(), without->notes().begin(), without->notes().end());
   use->notes.push_back(str("prefix cache: --host-mem has no room for the ",
-                           format_bytes(without->pinned_bytes(device->backend())),
+                           format_bytes(without->pinned_bytes(device->backend()) + states),
                            " that loading and saving rows needs; this run does not use it"));
   return plan;
 }

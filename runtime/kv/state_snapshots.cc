@@ -51,7 +51,10 @@ void StateSnapshots::reserve(int64_t position) {
   if (free == slots_.end()) {
     slots_.push_back({.memory = device_.allocate_pinned(bytes(shape_), "a snapshot of recurrent states")});
     free = slots_.end() - 1;
-    std::fill_n(free->memory.data(), bytes(shape_), std::byte{0});
+    const uint64_t used = shape_.state_bytes() + shape_.conv_bytes();
+    for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+      std::fill_n(data(*free, layer) + used, part_bytes(shape_) - used, std::byte{0});
+    }
   }
   free->position = position;
   free->whole = false;

@@ -16,6 +16,7 @@
 #include "runtime/model/weight_store.h"
 #include "runtime/model/weights.h"
 #include "runtime/session/session.h"
+#include "tests/support/sanitized.h"
 
 namespace headrace::testing {
 
@@ -52,6 +53,11 @@ inline auto devices_and_types() {
   return ::testing::Combine(
       ::testing::ValuesIn(session_devices()),
       ::testing::Values(RowsType(DType::kF32), RowsType(DType::kBF16), RowsType(DType::kInt8), kReadInInt8));
+}
+// Of suites that compare many long runs with fresh ones.
+inline std::vector<RowsType> types_to_share() {
+  if (kSanitized) return {RowsType(DType::kInt8)};
+  return {RowsType(DType::kF32), RowsType(DType::kBF16), RowsType(DType::kInt8), kReadInInt8};
 }
 inline std::string name_of_device_and_type(const ::testing::TestParamInfo<DeviceAndType>& given) {
   return device_name(std::get<0>(given.param)) + "_" + std::get<1>(given.param).name();

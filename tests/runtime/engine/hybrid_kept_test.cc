@@ -225,7 +225,10 @@ TEST_P(HybridKept, SnapshotsAreInThePlan) {
   EXPECT_LE(host.peak_bytes() - before, session->plan().host_total_bytes + (shared ? session->plan().vram_bytes : 0));
 }
 
-INSTANTIATE_TEST_SUITE_P(, HybridKept, testing::devices_and_types(), testing::name_of_device_and_type);
+INSTANTIATE_TEST_SUITE_P(, HybridKept,
+                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
+                                            ::testing::ValuesIn(testing::types_to_share())),
+                         testing::name_of_device_and_type);
 
 }  // namespace
 }  // namespace headrace

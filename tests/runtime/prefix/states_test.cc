@@ -70,7 +70,10 @@ class PrefixStates : public ::testing::TestWithParam<testing::DeviceAndType> {
 
   const TemporaryFolder folder;
 };
-INSTANTIATE_TEST_SUITE_P(, PrefixStates, testing::devices_and_types(), testing::name_of_device_and_type);
+INSTANTIATE_TEST_SUITE_P(, PrefixStates,
+                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
+                                            ::testing::ValuesIn(testing::types_to_share())),
+                         testing::name_of_device_and_type);
 
 // The logits, not the text.
 TEST_P(PrefixStates, AHitHasTheBitsOfAFreshRun) {
@@ -298,6 +301,30 @@ TEST_P(PrefixStates, AnInterruptedRunSavesNothing) {
   Engine engine(options(folder.path()));
   EXPECT_EQ(engine.generate(testing::made_up_ids(900, kTinyVocab), stopped, nullptr).prefix.saved_rows, 0);
   EXPECT_EQ(PrefixStore({.folder = folder.path()}, PrefixStore::Use::kLook).index().entries().size(), 0u);
+}
+
+// A run without the room for snapshots goes on without saved prefixes, and says so.
+TEST(PrefixStatesRoom, NoneIsMade) {
+  const TemporaryFolder folder;
+  const std::vector<int32_t> prompt = testing::made_up_ids(3000, kTinyVocab);
+  EngineOptions options;
+  options.model = testing::tiny_model("qwen35");
+  options.device = {.choice = DeviceChoice::kCpu, .threads = 1};
+  options.want_tokenizer = false;
+  const GenerateOptions run{.max_tokens = 4, .ignore_eos = true};
+  Engine plain(options);
+  const GenerateResult fresh = plain.generate(prompt, run, nullptr);
+  const RunPlan plan = plain.plan(3000, run);
+  options.device.host_mem_bytes =
+      plan.weights_bytes + plan.memory.vram_bytes + plan.memory.host_total_bytes + 64 * kKiB;
+  options.prefix_cache.folder = folder.path();
+  const GenerateResult without = Engine(options).generate(prompt, run, nullptr);
+  EXPECT_EQ(without.token_ids, fresh.token_ids);
+  EXPECT_EQ(without.prefix.saved_rows, 0);
+  ASSERT_EQ(without.prefix.notes.size(), 1u);
+  EXPECT_NE(without.prefix.notes[0].find("--host-mem has no room"), std::string::npos) << without.prefix.notes[0];
+  options.device.host_mem_bytes += 4 * kMiB;
+  EXPECT_GT(Engine(options).generate(prompt, run, nullptr).prefix.saved_rows, 2048);
 }
 
 // Each of these decides the bits of rows or of states.
