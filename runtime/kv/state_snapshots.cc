@@ -1,6 +1,7 @@
 #include "runtime/kv/state_snapshots.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/unsigned.h"
 
@@ -60,14 +61,25 @@ void StateSnapshots::reserve(int64_t position) {
   free->whole = false;
 }
 
-void StateSnapshots::begin(int64_t first, std::span<const int64_t> positions, int64_t most) {
-  std::sort(slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) { return a.position > b.position; });
-  int64_t left = most - static_cast<int64_t>(positions.size());
-  for (Slot& slot : slots_) {
-    if (slot.position == 0) break;
-    if (slot.position > first || left-- <= 0) slot.position = 0;
+void StateSnapshots::begin(int64_t first, std::span<const int64_t> wanted, int64_t most) {
+  const auto is_wanted = [&](int64_t at) {
+    return at == first || std::find(wanted.begin(), wanted.end(), at) != wanted.end();
+  };
+  std::vector<int64_t> fresh;
+  for (const int64_t at : wanted) {
+    if (at > first || (at == first && last(at) != at)) fresh.push_back(at);
   }
-  for (const int64_t position : positions) reserve(position);
+  for (Slot& slot : slots_) {
+    if (slot.position > first) slot.position = 0;
+  }
+  std::sort(slots_.begin(), slots_.end(), [&](const Slot& a, const Slot& b) {
+    return std::pair(is_wanted(a.position), a.position) > std::pair(is_wanted(b.position), b.position);
+  });
+  int64_t room = most - static_cast<int64_t>(fresh.size());
+  for (Slot& slot : slots_) {
+    if (slot.position != 0 && room-- <= 0) slot.position = 0;
+  }
+  for (const int64_t position : fresh) reserve(position);
 }
 
 int64_t StateSnapshots::next(int64_t after, int64_t end) const {

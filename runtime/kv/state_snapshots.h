@@ -30,9 +30,10 @@ class StateSnapshots {
   static uint64_t part_bytes(const RecurrentShape& shape);
   static uint64_t bytes(const RecurrentShape& shape);
 
-  // Before a prefill that computes the rows from `first` on: drops what is at later positions, and makes room for
-  // `positions`, which are new. Of the old ones the last stay, so that there are at most `most`.
-  void begin(int64_t first, std::span<const int64_t> positions, int64_t most);
+  // Before a prefill that computes the rows from `first` on: drops what is at later positions, and makes room for those
+  // of `wanted`, in ascending order, that are new; `first` itself is new if it is not there. Of the others as many stay
+  // as make `most` in all: `first` and those that are wanted, then the last. REQUIRES: `most` allows for these.
+  void begin(int64_t first, std::span<const int64_t> wanted, int64_t most);
   // The next position in (after, end] whose states are to be taken; 0: there is none.
   int64_t next(int64_t after, int64_t end) const;
   // Copies a layer's states, which are at this position. REQUIRES: begin() has named it.

@@ -142,17 +142,16 @@ RecurrentShape SessionLayout::recurrent_shape() const {
   return shape;
 }
 
-// Those behind a saved prefix are a snapshot of the next run's, too.
+// The states behind a saved prefix are a snapshot for the next run, too.
 std::vector<int64_t> SessionLayout::snapshots() const {
   std::vector<int64_t> positions;
   const bool shared = options_.most_prompt_tokens > 0;
   if (shared) positions = snapshot_positions(options_.prompt_tokens, options_.snapshot_unit);
+  if (shared && saved_rows() > 0) positions.push_back(saved_rows());
   if (options_.prefix != nullptr) {
     const std::vector<int64_t> saved = options_.prefix->states_to_save();
     positions.insert(positions.end(), saved.begin(), saved.end());
   }
-  std::erase_if(positions, [&](int64_t at) { return at <= saved_rows(); });
-  if (shared && options_.kept_rows == 0 && saved_rows() > 0) positions.push_back(saved_rows());
   std::sort(positions.begin(), positions.end());
   positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
   return positions;

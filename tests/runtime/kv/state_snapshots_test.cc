@@ -117,6 +117,31 @@ TEST_F(Snapshots, StayWhileThereIsRoomAndTheTokensAreTheSame) {
   expect(512);
 }
 
+// Whatever came between: a prompt that goes far back finds the multiples that its own prefill would keep.
+TEST_F(Snapshots, ThatAreWantedStayLongest) {
+  prefill(0, {1024, 2048, 2240}, 4);
+  snapshots.begin(2240, Positions{1024, 2048, 2240, 2304}, 4);
+  EXPECT_EQ(snapshots.next(0, 1 << 20), 2304);
+  snapshots.end(true);
+  snapshots.begin(2304, Positions{1024, 2048, 2368}, 4);
+  snapshots.end(true);
+  EXPECT_EQ(held(), (Positions{2368, 2304, 2048, 1024}));
+  snapshots.begin(2368, Positions{1024, 2432}, 4);
+  snapshots.end(true);
+  EXPECT_EQ(held(), (Positions{2432, 2368, 2304, 1024}));
+}
+
+// Behind a saved prefix: taken from what was read.
+TEST_F(Snapshots, TheFirstIsNewWhereItIsNotThere) {
+  snapshots.begin(64, Positions{64, 128}, 3);
+  EXPECT_EQ(snapshots.next(63, 64), 64);
+  EXPECT_EQ(snapshots.next(64, 200), 128);
+  snapshots.end(true);
+  snapshots.begin(64, Positions{64, 192}, 3);
+  EXPECT_EQ(snapshots.next(63, 64), 0);
+  EXPECT_EQ(snapshots.next(64, 200), 192);
+}
+
 TEST_F(Snapshots, OfAnInterruptedPrefillAreDropped) {
   prefill(0, {64, 128}, 4);
   prefill(64, {192, 256}, 4, false);
