@@ -141,7 +141,8 @@ double value_of(const std::string& text) {
   return value * std::stod(plain);
 }
 
-constexpr char kManual[] = "docs/manual.md", kDesign[] = "docs/design.md", kTour[] = "docs/architecture.md";
+constexpr char kManual[] = "docs/manual.md", kDesign[] = "docs/design.md", kTour[] = "docs/architecture.md",
+               kFormats[] = "docs/formats.md";
 constexpr Claim kClaims[] = {
     // partial verification
     {kManual, "may be pending, 1 to (\\d+);", "cache/partial.h", "kMaxPending = (\\d+)"},
@@ -195,19 +196,19 @@ constexpr Claim kClaims[] = {
     {kManual, "`ROWS` \\((\\d+) to (\\d+)\\)[^|]*`EVERY` \\(1 to ([\\d,]+)\\)", "cli/flags/flag_groups.cc",
      "shape\\.rows, (\\d+), (\\d+)\\),\\s+int_value\\(&shape\\.every, 1, (\\d+)"},
     // memory
-    {kManual, "(\\d+) slots of (\\d+ MiB) \\(of (\\d+) with", "cache/memory_plan.cc",
+    {kDesign, "(\\d+) slots of (\\d+ MiB) \\(of (\\d+) with", "cache/memory_plan.cc",
      "kDefaultRingSlots = (\\d+)[\\s\\S]*?kDefaultSlotBytes = (\\d+ \\* kMiB)[\\s\\S]*?kRemainderSlotBytes = (\\d+)"},
     {kDesign, "(\\d+) slots of (\\d+ MiB), (\\d+) with", "cache/memory_plan.cc",
      "kDefaultRingSlots = (\\d+)[\\s\\S]*?kDefaultSlotBytes = (\\d+ \\* kMiB)[\\s\\S]*?kRemainderSlotBytes = (\\d+)"},
-    {kManual, "ring of (\\d+) slots of up to", "cache/memory_plan.cc", "kDefaultDiskSlots = (\\d+)"},
+    {kDesign, "ring of (\\d+) slots of up to", "cache/memory_plan.cc", "kDefaultDiskSlots = (\\d+)"},
     {kDesign, "a pinned ring of (\\d+) slots", "cache/memory_plan.cc", "kDefaultDiskSlots = (\\d+)"},
-    {kManual, "(\\d+) rows and at most one segment", "cache/memory_plan.h", "kTailRingRows = (\\d+)"},
+    {kDesign, "(\\d+) rows and at most one segment", "cache/memory_plan.h", "kTailRingRows = (\\d+)"},
     {kDesign, "a ring of (\\d+) rows a layer", "cache/memory_plan.h", "kTailRingRows = (\\d+)"},
-    {kManual, "at most one segment of ([\\d,]+) rows", "cache/layout.h", "kLargeSegmentRows = (\\d+)"},
+    {kDesign, "at most one segment of ([\\d,]+) rows", "cache/layout.h", "kLargeSegmentRows = (\\d+)"},
     {kDesign, "(\\d+) rows each up to row [\\d,]+, ([\\d,]+) rows each beyond", "cache/layout.h",
      "kSmallSegmentRows = (\\d+)[\\s\\S]*?kLargeSegmentRows = (\\d+)"},
     {kDesign, "rows each up to row ([\\d,]+)", "cache/layout.h", "kLargeSegmentsFrom = (\\d+)"},
-    {kManual, "slots of up to \\d+ MiB; up to (\\d+ MiB)", "runtime/prefix/loader.cc", "kRingBytes = (\\d+ \\* kMiB)"},
+    {kDesign, "slots of up to \\d+ MiB; up to (\\d+ MiB)", "runtime/prefix/loader.cc", "kRingBytes = (\\d+ \\* kMiB)"},
     {kManual, "by (\\d+) threads where the system", "offload/disk/file_queue_threads.cc", "kMaxThreads = (\\d+)"},
     {kManual, "A prompt of fewer than (\\d+) tokens is not saved", "runtime/prefix/run.h", "kMinSavedRows = (\\d+)"},
     {kTour, "loader threads \\(up to (\\d+)\\)", "runtime/prefix/loader.cc", "kThreads = (\\d+)"},
@@ -224,8 +225,8 @@ constexpr Claim kClaims[] = {
     {kManual, "steps or prints more than (\\d+ MiB)", "runtime/text/jinja/runtime.h",
      "output_bytes = (uint64_t\\{1\\} << \\d+)"},
     {kManual, "a quarter of its text and (\\d+ KiB)", "runtime/commands/shared_rows.cc", "kMinSharedBytes = (\\d+)"},
-    {kManual, "`top_logprobs` \\(0 to (\\d+)\\)", "runtime/session/log_probs.h", "kMaxTopTokens = (\\d+)"},
-    {kManual, "a completion `logprobs` \\(0 to (\\d+)\\)", "runtime/requests/request.cc",
+    {kFormats, "`top_logprobs` \\(0 to (\\d+)\\)", "runtime/session/log_probs.h", "kMaxTopTokens = (\\d+)"},
+    {kFormats, "a completion `logprobs` \\(0 to (\\d+)\\)", "runtime/requests/request.cc",
      "kMaxCompletionLogProbs = (\\d+)"},
     {kManual, "if that had ([\\d,]+) tokens or more", "runtime/server/worker.cc", "kLongPrompt = (\\d+)"},
     {kManual, "\\((\\d+) on a CPU\\): a request", "runtime/server/worker.cc", "kMinKept = (\\d+)"},
@@ -275,7 +276,7 @@ TEST(ManualNumbers, ProseHasWhatFollowsFromThem) {
   const auto says = [](const std::string& page, const std::string& text) {
     EXPECT_NE(page.find(text), page.npos) << text;
   };
-  says(manual, str("K and V of the budget and ", shape.rows() - shape.retrieved_rows(), " rows"));
+  says(design, str("K and V of the budget and ", shape.rows() - shape.retrieved_rows(), " rows"));
   says(manual, str("the last ", kTailWindow, " to ", kTailWindow + kPrefixTile - 1, " tokens, which are always exact"));
   says(manual, str("The last ", kTailWindow, " to ", kTailWindow + kPrefixTile - 1, " rows before a token"));
   says(manual, str("another window has at least ", kTailWindow + kPrefixTile, " tokens"));
