@@ -59,43 +59,6 @@ def steps_by_nodes():
         *(line(large, "Qwen3-32B, budget of 3,072", pending) for pending in ("chain", "16x384", "48x384"))])
 
 
-def formats():
-    text = load("copy_formats_long.txt")
-    parts = {(int(tokens), kind): part for tokens, kind, part in re.findall(
-        r"positions after (\d+) tokens[^\n]*hidden states in (\w+)\n(.*?)(?=\noverturned|\Z)", text, re.DOTALL)}
-
-    def value(part, name, temperature):
-        return re.search("^" + re.escape(name) + r" +([\d.]+) +([\d.]+)", part, re.MULTILINE)[1 + (temperature > 0)]
-
-    names = (("int8, a scale a row (the copy today)", "int8, one scale a row (the copy)"),
-             ("10 bits, rotated",) * 2, ("6 bits, rotated, groups of 32, minimum", "6 bits, rotated, groups of 32"),
-             ("5 bits, rotated, groups of 32, minimum", "5 bits, rotated, groups of 32"),
-             ("int4, rotated, groups of 32, minimum (today)", "int4, rotated, groups of 32 (the copy)"),
-             ("int4, K by channel, V rotated",) * 2, ("K int8 rotated, V int4", "K int8, V int4"))
-    columns = [(tokens, kind, t) for kind in ("f32", "BF16") for tokens in (16384, 61440) for t in (0, 0.8)
-               if kind == "f32" or t > 0]
-    return table("overturned, % | " + " | ".join(f"{kind.lower()}, {tokens // 1024}K, T {t:g}"
-                                                  for tokens, kind, t in columns),
-                 [[says, *(value(parts[tokens, kind], name, t) for tokens, kind, t in columns)]
-                  for name, says in names])
-
-
-def gaps():
-    parts = {}
-    for kind, text in re.findall(r"hidden states in (\w+)\n(.*?)(?=^overturned|\Z)", load("copy_gaps.txt"),
-                                 re.DOTALL | re.MULTILINE):
-        for copy, part in re.findall(r"^(int\d).*?\n((?: .*\n)+)", text, re.MULTILINE):
-            parts[copy, kind] = part
-
-    def cell(copy, kind, gap, column):
-        return re.search(rf"^ +{gap} +([\d.]+) +[\d.]+ +([\d.]+)", parts[copy, kind], re.MULTILINE)[column]
-
-    return table("second choice closer than | tokens, % | int8: of all that is overturned, % | the same, hidden states "
-                 "in f32 | int4", [[gap, cell("int8", "BF16", gap, 1), cell("int8", "BF16", gap, 2),
-                                     cell("int8", "f32", gap, 2), cell("int4", "BF16", gap, 2)]
-                                    for gap in ("0.02", "0.05", "0.08", "0.15")])
-
-
 def quality():
     found = load("quality_h200_copies.json")
     documents = found["all_documents"]
@@ -114,22 +77,6 @@ def quality():
 
     return table("partial KV | overturned, T 0 / 0.8 | ROUGE-L | the same text | hidden numbers found", [
         ["full KV", "", "", "", needles(None)], *(line(kind) for kind in ("int8", "int4", "blocks"))])
-
-
-def block_scores():
-    def passes(name, text=None):
-        sums = {}
-        for row in (row for row in (load(name) if name.endswith("l") else load(name)["rows"]) if "system" in row):
-            if text is None or row["text"] == text:
-                sums[row["system"]] = sums.get(row["system"], 0) + row["full_passes"]
-        return sums
-
-    small = "block_scores_epyc-2core.json"
-    texts = sorted({row["text"] for row in load(small)["rows"]})
-    columns = [passes("block_scores_h200.jsonl"), *(passes(small, text) for text in texts)]
-    return table("blocks ranked by | H200, government reports | " + " | ".join("CPU, " + text for text in texts),
-                 [[system, *(number(column.get(system)) for column in columns)]
-                  for system in columns[0] if system != "plain"])
 
 
 # Drafts
@@ -164,27 +111,6 @@ def look_up():
         for t in (0.0, 0.8)])
 
 
-def draft_cache():
-    def tau(system, length, t):
-        rows = [row for row in find("draft_cache_h200.json", system=system, context=length, temperature=t)
-                if row["text"] != "govreport-16K-02"]  # of which some cells were not run
-        return f"{sum(row['tau'] * row['steps'] for row in rows) / total(rows, 'steps'):.2f}"
-
-    def line(system, draft, cache):
-        return [draft, cache, *(f"{tau(system, length, 0.0)}, {tau(system, length, 1.0)}"
-                                for length in (1024, 2048, 4096, 8192, 16384))]
-
-    return table("draft | its cache | 1K | 2K | 4K | 8K | 16K", [
-        line("I window 1024", "SmolLM2-64K itself", "window 1,024 (default)"),
-        line("I window 1568", "", "window 1,568"),
-        line("I retrieval", "", "retrieval: 512, 33 x 32"),
-        line("E window 2048", "EAGLE-3 head", "window 2,048 (default)"),
-        line("E retrieval", "", "retrieval: 512, 48 x 32"),
-        line("S window 1024", "small model, trained with 2,048", "window 1,024 (default)"),
-        line("S retrieval", "", "retrieval: 512, 16 x 32"),
-        line("S retrieval:32", "", "retrieval: 512, 33 x 32")])
-
-
 def draft_needle():
     names = {"SmolLM2-64K.gguf": "SmolLM2-64K itself", "eagle3": "EAGLE-3 head",
              "small-lm": "small model, trained with 2,048", "longspec": "LongSpec layer"}
@@ -202,19 +128,6 @@ def draft_needle():
         lines.setdefault(key, {})[run["prompt_tokens"]] = f"{all_documents['first']}, {all_documents['perplexity']:.2f}"
     return table("draft | its cache | 4,096 tokens | 8,192 tokens", [
         [*key, cells.get(4096, ""), cells.get(8192, "")] for key, cells in lines.items()])
-
-
-def rope_base():
-    bases = (2000000, 500000, 100000, 10000)
-
-    def share(start, count, theta):
-        rows = [row for row in load("epyc-2core-draft-rope-base.json")["rows"]
-                if (row["from"], row["tokens"], row["theta"]) == (start, count, theta)]
-        return f"{total(rows, 'first') / total(rows, 'tokens'):.1%}" if rows else ""
-
-    return table("from | tokens | " + " | ".join(number(base) for base in bases), [
-        [number(start), number(count), *(share(start, count, base) for base in bases)]
-        for start, count in ((16, 512), (16, 1024), (3000, 384))])
 
 
 # The systems of the papers
