@@ -17,7 +17,7 @@
 #include "kernels/cpu/isa.h"
 #include "offload/device/cpu_stream.h"
 #include "runtime/base/rounding.h"
-#include "runtime/commands/machine_json.h"
+#include "runtime/commands/report_json.h"
 #include "runtime/model/files/shapes.h"
 
 namespace headrace::bench {

@@ -33,7 +33,7 @@
 #include "cli/flags/flag_groups.h"
 #include "cli/flags/presets.h"
 #include "runtime/base/random.h"
-#include "runtime/commands/machine_json.h"
+#include "runtime/commands/report_json.h"
 #include "runtime/engine/engine.h"
 #include "runtime/model/files/shapes.h"
 #include "runtime/model/random_checkpoint.h"

@@ -17,7 +17,7 @@
 #include "bench/speculation_rows.h"
 #include "cli/flags/flag_groups.h"
 #include "offload/host/checksum.h"
-#include "runtime/commands/machine_json.h"
+#include "runtime/commands/report_json.h"
 
 namespace headrace::bench {
 namespace {

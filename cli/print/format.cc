@@ -6,8 +6,8 @@
 #include <cstdio>
 
 #include "cache/base.h"
+#include "offload/host/machine.h"
 #include "runtime/base/utf8.h"
-#include "runtime/commands/machine_json.h"
 #include "runtime/draft/cache.h"
 #include "runtime/draft/window.h"
 

@@ -3,8 +3,7 @@
 
 #include "runtime/base/rounding.h"
 #include "runtime/commands/bench.h"
-#include "runtime/commands/machine_json.h"
-#include "runtime/commands/report.h"
+#include "runtime/commands/report_json.h"
 
 namespace headrace {
 namespace {
@@ -14,11 +13,7 @@ using nlohmann::ordered_json;
 // Six digits: a timing has no more precision.
 double six_digits(double value) { return to_digits(value, 6); }
 
-ordered_json rounded_list(const auto& values) {
-  ordered_json list = ordered_json::array();
-  for (const double value : values) list.push_back(six_digits(value));
-  return list;
-}
+ordered_json rounded_list(const auto& values) { return list_json(values, six_digits); }
 
 ordered_json shape_json(const ModelConfig& c) {
   const AttentionSpec& a = c.attention();
@@ -101,7 +96,7 @@ std::string bench_json(const BenchReport& report) {
                       {"model", report.model},
                       {"shape", shape_json(report.config)},
                       {"dtype", dtype_name(report.dtype)},
-                      {"weights", ordered_json::parse(weights_json(report.weight_types))},
+                      {"weights", weights_json(report.weight_types)},
                       {"prefill_type", report.prefill_type},
                       {"cache_type_k", dtype_name(report.cache_type_k)},
                       {"cache_type_v", dtype_name(report.cache_type_v)},
@@ -112,10 +107,9 @@ std::string bench_json(const BenchReport& report) {
                       {"decode_tokens", report.decode_tokens},
                       {"load_ms", six_digits(report.load_ms)},
                       {"link", link_json(report)}};
-  out["rows"] = ordered_json::array();
-  for (const BenchRow& row : report.rows) out["rows"].push_back(row_json(row, peak));
+  out["rows"] = list_json(report.rows, [&](const BenchRow& row) { return row_json(row, peak); });
   out["interrupted"] = report.interrupted;
-  return out.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return report_text(out);
 }
 
 }  // namespace headrace

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "runtime/commands/report_json.h"
 #include "runtime/text/document.h"
 
 namespace headrace {
@@ -143,7 +144,7 @@ std::string Chat::messages_json() const {
   for (const ChatTurn& turn : turns_) {
     add(turn.assistant ? "assistant" : "user", &turn == turns_.data() ? first_message(turn.content) : turn.content);
   }
-  return list.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return report_text(list);
 }
 
 }  // namespace headrace

@@ -3,8 +3,7 @@
 
 #include "runtime/base/rounding.h"
 #include "runtime/commands/plan.h"
-#include "runtime/commands/profile_store.h"
-#include "runtime/commands/report.h"
+#include "runtime/commands/report_json.h"
 
 namespace headrace {
 namespace {
@@ -106,19 +105,13 @@ std::string plan_json(const PlanReport& report) {
     if (report.run->partial.on()) out["partial_kv"] = report.run->partial.name();
     if (!report.run->draft.empty()) {
       out["draft"] = report.run->draft;
-      out["draft_window"] = report.run->draft_window.rows;
-    }
-    if (const int64_t trained = report.run->draft_window.trained_positions; trained > 0) {
-      out["draft_trained_positions"] = trained;
-    }
-    if (const RetrievalShape& chosen = report.run->draft_window.retrieval; chosen.chunks > 0) {
-      out["draft_cache"] = {{"chunks", chosen.chunks}, {"rows", chosen.rows}, {"every", chosen.every}};
+      add_draft_window(report.run->draft_window, &out);
     }
     out["prefill_type"] = report.run->prefill_type;
     out["cache_type_k"] = dtype_name(report.run->sizes.rows.k_type);
     out["cache_type_v"] = dtype_name(report.run->sizes.rows.v_type);
     out["memory"] = memory_json(report);
-    out["weights"] = ordered_json::parse(weights_json(report.run->weight_types));
+    out["weights"] = weights_json(report.run->weight_types);
   } else {
     out["refusal"] = report.refusal;
     out["would_fit"] = advice_json(report.advice);
@@ -126,14 +119,14 @@ std::string plan_json(const PlanReport& report) {
   if (report.rates) {
     out["rates_from"] = report.rates_from;
     if (!report.assumed.empty()) out["assumed"] = report.assumed;
-    out["rates"] = ordered_json::parse(rates_json(*report.rates));
+    out["rates"] = rates_json(*report.rates);
   }
   if (!report.measured.empty()) {
-    out["profile"] = {{"measured", report.measured}, {"spread", ordered_json::parse(spread_json(report.spread))}};
+    out["profile"] = {{"measured", report.measured}, {"spread", spread_json(report.spread)}};
     if (report.age_s) out["profile"]["age_s"] = *report.age_s;
   }
   if (report.predicted) out["predicted"] = predicted_json(report);
-  return out.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return report_text(out);
 }
 
 }  // namespace headrace

@@ -4,7 +4,7 @@
 
 #include "runtime/base/rounding.h"
 #include "runtime/commands/profile.h"
-#include "runtime/commands/profile_store.h"
+#include "runtime/commands/report_json.h"
 
 namespace headrace {
 namespace {
@@ -73,8 +73,8 @@ std::string profile_json(const ProfileReport& report) {
        {{"cpu", report.machine.cpu}, {"cores", report.machine.cores}, {"memory_bytes", report.machine.memory_bytes}}},
       {"quick", report.quick},
       {"seconds", four_digits(report.seconds)},
-      {"rates", ordered_json::parse(rates_json(report.rates()))},
-      {"spread", ordered_json::parse(spread_json(report.spread()))}};
+      {"rates", rates_json(report.rates())},
+      {"spread", spread_json(report.spread())}};
   if (report.pcie) out["pcie"] = connection_json(report);
   if (!report.disk.empty()) {
     out["disk"] = {{"folder", report.disk},
@@ -84,10 +84,9 @@ std::string profile_json(const ProfileReport& report) {
                    {"seconds_a_test", report.disk_seconds}};
   }
   out["notes"] = report.notes;
-  out["rows"] = ordered_json::array();
-  for (const ProfileRow& row : report.rows) out["rows"].push_back(row_json(row));
+  out["rows"] = list_json(report.rows, row_json);
   out["interrupted"] = report.interrupted;
-  return out.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return report_text(out);
 }
 
 std::string profile_csv(const ProfileReport& report) {

@@ -17,7 +17,7 @@
 #include "runtime/base/file_hints.h"
 #include "runtime/base/input_file.h"
 #include "runtime/base/json_file.h"
-#include "runtime/base/rounding.h"
+#include "runtime/commands/report_json.h"
 
 namespace headrace {
 namespace {
@@ -177,12 +177,6 @@ std::optional<RateSpread> widest(const std::vector<RateSpread>& spread) {
   return at == spread.end() ? std::nullopt : std::optional(*at);
 }
 
-std::string spread_json(const std::vector<RateSpread>& spread) {
-  ordered_json json = ordered_json::object();
-  for (const RateSpread& one : spread) json[one.rate->name] = to_decimals(one.share, 4);
-  return json.dump();
-}
-
 std::optional<int64_t> profile_age_s(const std::string& measured, int64_t now) {
   std::tm utc{};
   const char* const end = ::strptime(measured.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc);
@@ -226,12 +220,6 @@ std::optional<KeptRates> find_rates(const std::vector<KeptRates>& entries, const
   return std::nullopt;
 }
 
-std::string rates_json(const MachineRates& rates) {
-  ordered_json json = {{"gpu", rates.gpu}};
-  for (const RateName& rate : kRateNames) json[rate.name] = std::round(rates.*rate.rate * 1e4) / 1e4;
-  return json.dump();
-}
-
 void keep_profile(const std::string& path, const std::string& profile_json) {
   ordered_json profile = ordered_json::parse(profile_json);
   ordered_json file = {{"program", kProgram}, {"version", kVersion}, {"profiles", ordered_json::array()}};
@@ -246,7 +234,7 @@ void keep_profile(const std::string& path, const std::string& profile_json) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   if (error) cannot_write(path, error.message());
-  write_whole(path, file.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  write_whole(path, report_text(file));
 }
 
 }  // namespace headrace

@@ -40,7 +40,6 @@ struct RateSpread {
 constexpr double kSteady = 0.25;  // a larger spread means that the machine was busy
 // The largest; none: no spread is known.
 std::optional<RateSpread> widest(const std::vector<RateSpread>& spread);
-std::string spread_json(const std::vector<RateSpread>& spread);  // the "spread" object of an entry
 
 // The rates of one entry.
 struct KeptRates {
@@ -74,8 +73,6 @@ std::vector<KeptRates> read_profiles(const std::string& path);
 // The entry of this device; none: not measured, or with another driver.
 std::optional<KeptRates> find_rates(const std::vector<KeptRates>& entries, const std::string& device,
                                     const std::string& driver);
-
-std::string rates_json(const MachineRates& rates);  // the "rates" object of an entry
 
 // Replaces the device's entry by a profile, one JSON object from profile_json(); rates that it lacks are taken over
 // from the old entry. Entries of other devices stay. A torn file, or one that is not a profile, is replaced; a newer

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/base/rounding.h"
+#include "runtime/commands/report_json.h"
 
 namespace headrace {
 namespace {
@@ -26,26 +27,7 @@ ordered_json labelled(const LineLabel& label) {
 // Three decimals: timings are not more precise than a microsecond.
 double rounded(double value) { return to_decimals(value, 3); }
 
-std::string one_line(const ordered_json& line) {
-  return line.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
-
 double per_step(double sum, int64_t steps) { return steps > 0 ? rounded(sum / static_cast<double>(steps)) : 0; }
-
-ordered_json kinds_json(const Speculation& s) {
-  ordered_json kinds = ordered_json::object();
-  for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
-    const Speculation::Kind& kind = s.of(mode);
-    if (kind.steps == 0) continue;
-    kinds[step_mode_name(mode)] = {{"steps", kind.steps},
-                                   {"nodes", kind.nodes},
-                                   {"tau", rounded(kind.tau())},
-                                   {"confirmed", kind.committed},
-                                   {"draft_ms_per_step", per_step(kind.draft_ms, kind.steps)},
-                                   {"verify_ms_per_step", per_step(kind.verify_ms, kind.steps)}};
-  }
-  return kinds;
-}
 
 ordered_json speculation_json(const GenerateResult& result) {
   const Speculation& s = result.speculation;
@@ -62,21 +44,9 @@ ordered_json speculation_json(const GenerateResult& result) {
                       {"accepted_by_depth", s.accepted_by_depth},
                       {"draft_ms_per_step", per_step(s.draft_ms, s.steps)},
                       {"verify_ms_per_step", per_step(s.verify_ms, s.steps)},
-                      {"modes", kinds_json(s)},
-                      {"pending",
-                       {{"judged", s.verify_outcome.judged},
-                        {"overturned", s.verify_outcome.rejected},
-                        {"discarded", s.verify_outcome.discarded},
-                        {"rescued", s.verify_outcome.recovered},
-                        {"foretold", rounded(s.verify_outcome.predicted)},
-                        {"overturn_rate", rounded(s.verify_outcome.overturn_rate())}}}};
-  if (!s.type.empty()) out["draft_window"] = result.draft_window.rows;
-  if (const int64_t trained = result.draft_window.trained_positions; trained > 0) {
-    out["draft_trained_positions"] = trained;
-  }
-  if (const RetrievalShape& chosen = result.draft_window.retrieval; chosen.chunks > 0) {
-    out["draft_cache"] = {{"chunks", chosen.chunks}, {"rows", chosen.rows}, {"every", chosen.every}};
-  }
+                      {"modes", steps_json(s, 3, true)},
+                      {"pending", verdicts_json(s.verify_outcome, 3, true)}};
+  if (!s.type.empty()) add_draft_window(result.draft_window, &out);
   return out;
 }
 
@@ -163,18 +133,6 @@ std::optional<LinkShare> link_share(const GenerateResult& result) {
                    .peak_gb_per_s = result.link_peak_gb_per_s};
 }
 
-std::string weights_json(const std::vector<WeightTypeUse>& types) {
-  ordered_json out = ordered_json::array();
-  for (const WeightTypeUse& use : types) {
-    out.push_back({{"stored", use.stored},
-                   {"loaded", use.loaded},
-                   {"tensors", use.tensors},
-                   {"stored_bytes", use.stored_bytes},
-                   {"bytes", use.bytes}});
-  }
-  return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
-
 std::string weights_text(const std::vector<WeightTypeUse>& types) {
   std::string text;
   for (const WeightTypeUse& use : types) {
@@ -219,7 +177,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
   line["memory"] = {{"vram_peak_bytes", m.vram_peak_bytes}, {"host_peak_bytes", m.host_peak_bytes},
                     {"disk_peak_bytes", m.disk_peak_bytes}, {"rss_peak_bytes", m.rss_peak_bytes},
                     {"weights_bytes", m.weights_bytes},     {"kv_bytes", m.kv_bytes}};
-  line["weights"] = ordered_json::parse(weights_json(result.weight_types));
+  line["weights"] = weights_json(result.weight_types);
   line["prefill_type"] = result.prefill_type;
   line["transfers"] = {{"prefill_h2d_bytes", x.prefill_h2d_bytes},
                        {"prefill_d2h_bytes", x.prefill_d2h_bytes},
@@ -236,14 +194,14 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
   if (!result.damage.empty()) line["damaged_weights"] = result.damage;
   if (!result.plain_products.empty()) line["plain_products"] = result.plain_products;
   if (ordered_json predicted = predicted_json(result); !predicted.empty()) line["predicted"] = std::move(predicted);
-  return one_line(line);
+  return line_text(line);
 }
 
 std::string error_json(const Error& error, const LineLabel& label) {
   ordered_json line = labelled(label);
   line["error"] = error.what();
   line["exit_code"] = static_cast<int>(error.code());
-  return one_line(line);
+  return line_text(line);
 }
 
 }  // namespace headrace

@@ -36,8 +36,6 @@ struct LinkShare {
 // None: no pass streams the KV cache, so the link is nearly idle, or the link was not measured.
 std::optional<LinkShare> link_share(const GenerateResult& result);
 
-// [{"stored", "loaded", "tensors", "stored_bytes", "bytes"}]
-std::string weights_json(const std::vector<WeightTypeUse>& types);
 // "Q4_K 4.1 GiB, Q6_K as BF16 1.2 GiB": the quantised types with their bytes on the device; empty: there are none.
 std::string weights_text(const std::vector<WeightTypeUse>& types);
 

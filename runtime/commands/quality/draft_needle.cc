@@ -7,8 +7,8 @@
 
 #include "offload/host/clock.h"
 #include "runtime/base/rounding.h"
-#include "runtime/commands/machine_json.h"
 #include "runtime/commands/quality/needle.h"
+#include "runtime/commands/report_json.h"
 #include "runtime/text/document.h"
 
 namespace headrace {
@@ -161,11 +161,10 @@ std::string draft_needle_json(const DraftNeedleReport& report) {
   if (const RetrievalShape& chosen = report.window.retrieval; chosen.chunks > 0) {
     out["draft_cache"] = {{"chunks", chosen.chunks}, {"rows", chosen.rows}, {"every", chosen.every}};
   }
-  out["rows"] = ordered_json::array();
-  for (const DraftNeedleRow& row : report.rows) out["rows"].push_back(row_json(row));
+  out["rows"] = list_json(report.rows, row_json);
   if (!report.rows.empty()) out["all_documents"] = row_json(report.all());
   out["interrupted"] = report.interrupted;
-  return out.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return report_text(out);
 }
 
 }  // namespace headrace

@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "runtime/base/rounding.h"
-#include "runtime/commands/machine_json.h"
-#include "runtime/commands/report.h"
+#include "runtime/commands/report_json.h"
 #include "runtime/text/document.h"
 
 namespace headrace {
@@ -201,18 +200,17 @@ std::string perplexity_json(const PerplexityReport& report) {
                       {"machine", machine_json(report.machine, report.device)},
                       {"model", report.model},
                       {"dtype", dtype_name(report.dtype)},
-                      {"weights", ordered_json::parse(weights_json(report.weight_types))},
+                      {"weights", weights_json(report.weight_types)},
                       {"prefill_type", report.prefill_type},
                       {"cache_type_k", dtype_name(report.k_type)},
                       {"cache_type_v", dtype_name(report.v_type)}};
   const bool compared = !report.against.empty();
   if (compared) out["against_prefill_type"] = report.against;
   if (!report.damage.empty()) out["damaged_weights"] = report.damage;
-  out["rows"] = ordered_json::array();
-  for (const PerplexityRow& row : report.rows) out["rows"].push_back(row_json(row, compared));
+  out["rows"] = list_json(report.rows, [&](const PerplexityRow& row) { return row_json(row, compared); });
   if (!report.rows.empty()) out["all_documents"] = row_json(report.all(), compared);
   out["interrupted"] = report.interrupted;
-  return out.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return report_text(out);
 }
 
 }  // namespace headrace

@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/rounding.h"
-#include "runtime/commands/machine_json.h"
 #include "runtime/commands/quality/quality.h"
+#include "runtime/commands/report_json.h"
 
 namespace headrace {
 namespace {
@@ -21,30 +21,6 @@ void add_reading(const PartialReading& reading, ordered_json* out) {
   if (reading.budget > 0) (*out)["budget"] = reading.budget;
 }
 
-// Steps, tau, committed tokens and times by mode, and the refreshes' verdicts on pending tokens.
-ordered_json steps_json(const Speculation& s) {
-  ordered_json out = ordered_json::object();
-  for (const StepMode mode : {StepMode::kFull, StepMode::kPartial, StepMode::kRefresh}) {
-    const Speculation::Kind& kind = s.of(mode);
-    if (kind.steps == 0) continue;
-    out[step_mode_name(mode)] = {
-        {"steps", kind.steps},
-        {"tau", four_decimals(kind.tau())},
-        {"confirmed", kind.committed},
-        {"draft_ms_per_step", four_decimals(kind.draft_ms / static_cast<double>(kind.steps))},
-        {"verify_ms_per_step", four_decimals(kind.verify_ms / static_cast<double>(kind.steps))}};
-  }
-  return out;
-}
-
-ordered_json judged_json(const VerifyOutcome& verify_outcome) {
-  return {{"judged", verify_outcome.judged},
-          {"overturned", verify_outcome.rejected},
-          {"discarded", verify_outcome.discarded},
-          {"rescued", verify_outcome.recovered},
-          {"overturn_rate", four_decimals(verify_outcome.overturn_rate())}};
-}
-
 ordered_json row_json(const QualityRow& row) {
   ordered_json out = ordered_json::object();
   if (!row.document.empty()) out["document"] = row.document;
@@ -55,11 +31,11 @@ ordered_json row_json(const QualityRow& row) {
   out["prompt_tokens"] = row.prompt_tokens;
   out["decode_tokens"] = row.decode_tokens;
   out["partial_holds_all"] = row.holds_all;
-  out["lossless"] = judged_json(row.lossless.verify_outcome);
-  out["lossless"]["steps"] = steps_json(row.lossless);
+  out["lossless"] = verdicts_json(row.lossless.verify_outcome, 4, false);
+  out["lossless"]["steps"] = steps_json(row.lossless, 4, false);
   out["lossless"]["same_text"] = row.lossless_same;
-  out["approximate"] = judged_json(row.approximate.verify_outcome);
-  out["approximate"]["steps"] = steps_json(row.approximate);
+  out["approximate"] = verdicts_json(row.approximate.verify_outcome, 4, false);
+  out["approximate"]["steps"] = steps_json(row.approximate, 4, false);
   out["approximate"]["same_text"] = row.approximate_same;
   out["approximate"]["rouge_l"] = four_decimals(row.rouge_l());
   return out;
@@ -79,7 +55,7 @@ ordered_json needle_json(const NeedleRow& row) {
   out["found"] = row.found;
   out["answer"] = row.answer;
   out["tau"] = four_decimals(row.speculation.tau());
-  out["steps"] = steps_json(row.speculation);
+  out["steps"] = steps_json(row.speculation, 4, false);
   return out;
 }
 
@@ -99,14 +75,11 @@ std::string quality_json(const QualityReport& report) {
                       {"ignore_eos", options.ignore_eos},
                       {"seed", options.seed},
                       {"seconds", four_decimals(report.seconds)}};
-  out["rows"] = ordered_json::array();
-  for (const QualityRow& row : report.rows) out["rows"].push_back(row_json(row));
-  out["all_documents"] = ordered_json::array();
-  for (const QualityRow& row : report.means()) out["all_documents"].push_back(row_json(row));
-  out["needles"] = ordered_json::array();
-  for (const NeedleRow& row : report.needles) out["needles"].push_back(needle_json(row));
+  out["rows"] = list_json(report.rows, row_json);
+  out["all_documents"] = list_json(report.means(), row_json);
+  out["needles"] = list_json(report.needles, needle_json);
   out["interrupted"] = report.interrupted;
-  return out.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return report_text(out);
 }
 
 }  // namespace headrace

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "offload/disk/file.h"
+#include "runtime/commands/report_json.h"
 #include "tests/support/scoped_variable.h"
 #include "tests/support/temporary_folder.h"
 
@@ -22,7 +23,7 @@ std::string profile(const std::string& device, const std::string& driver, double
                {"device", device},
                {"driver", driver},
                {"measured", "2026-11-21T20:15:00Z"},
-               {"rates", json::parse(rates_json(rates))},
+               {"rates", rates_json(rates)},
                {"rows", json::array({1, 2})}})
       .dump();
 }
