@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -17,6 +17,8 @@
 
 namespace headrace {
 namespace {
+
+using nlohmann::ordered_json;
 
 // The start of every trace. A file that starts differently belongs to somebody else.
 constexpr std::string_view kHead = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
@@ -31,46 +33,15 @@ constexpr std::array<const char*, kLinkCount> kLinkNames = {"H2D", "D2H", "withi
   throw_error(ExitCode::kStorage, path, str(what, ": ", std::strerror(errno)), "name a file that can be written");
 }
 
-// Bytes that are not UTF-8 (in a file name) become U+FFFD.
-std::string json_string(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+double microseconds(int64_t ns) { return static_cast<double>(ns) / 1000; }
+
+// A line of the file. Bytes that are not UTF-8 (in a file name) become U+FFFD.
+std::string line_of(const ordered_json& event) {
+  return event.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + ",\n";
 }
 
-// Buffered writes to a file.
-class Writer {
- public:
-  Writer(int fd, const std::string& path) : fd_(fd), path_(path) {}
-
-  void put(std::string_view text) {
-    text_ += text;
-    if (text_.size() >= kBlock) flush();
-  }
-  void flush() {
-    for (size_t done = 0; done < text_.size();) {
-      const ssize_t wrote = ::write(fd_, text_.data() + done, text_.size() - done);
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote < 0) storage_error(path_, "cannot be written");
-      done += static_cast<size_t>(wrote);
-    }
-    text_.clear();
-  }
-
- private:
-  static constexpr size_t kBlock = 1 << 18;
-  const int fd_;
-  const std::string& path_;
-  std::string text_;
-};
-
-std::string microseconds(int64_t ns) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%s%lld.%03d", ns < 0 ? "-" : "", static_cast<long long>(std::abs(ns) / 1000),
-                static_cast<int>(std::abs(ns) % 1000));
-  return text;
-}
-
-std::string metadata(const char* what, int tid, const std::string& args) {
-  return str("\n{\"ph\":\"M\",\"pid\":1,\"tid\":", tid, ",\"name\":\"", what, "\",\"args\":{", args, "}},");
+std::string metadata(const char* what, int tid, const ordered_json& args) {
+  return line_of({{"ph", "M"}, {"pid", 1}, {"tid", tid}, {"name", what}, {"args", args}});
 }
 
 // The number of a lane in the file, which also orders it in the viewer.
@@ -79,44 +50,60 @@ int lane_tid(TraceTrack track, int lane) { return static_cast<int>(track) * 100 
 std::string slice_event(const TimedSlice& slice, int tid) {
   const std::string name = slice.name.number < 0 ? slice.name.text : str(slice.name.text, " ", slice.name.number);
   const int64_t ns = slice.end_ns - slice.begin_ns;
-  std::string args;
+  ordered_json args = ordered_json::object();
   if (slice.bytes > 0) {
-    char rate[32] = "0";
-    if (ns > 0) std::snprintf(rate, sizeof rate, "%.3f", static_cast<double>(slice.bytes) / static_cast<double>(ns));
-    const char* const link = slice.track == TraceTrack::kDisk ? "disk" : kLinkNames[static_cast<size_t>(slice.link)];
-    args = str("\"link\":\"", link, "\",\"bytes\":", slice.bytes, ",\"GB/s\":", rate);
+    const double rate = ns > 0 ? static_cast<double>(slice.bytes) / static_cast<double>(ns) : 0;
+    args = {{"link", slice.track == TraceTrack::kDisk ? "disk" : kLinkNames[static_cast<size_t>(slice.link)]},
+            {"bytes", slice.bytes},
+            {"GB/s", std::round(rate * 1000) / 1000}};
   }
-  return str("\n{\"ph\":\"X\",\"pid\":1,\"tid\":", tid, ",\"ts\":", microseconds(slice.begin_ns),
-             ",\"dur\":", microseconds(ns), ",\"name\":", json_string(name), ",\"args\":{", args, "}},");
+  return line_of({{"ph", "X"},
+                  {"pid", 1},
+                  {"tid", tid},
+                  {"ts", microseconds(slice.begin_ns)},
+                  {"dur", microseconds(ns)},
+                  {"name", name},
+                  {"args", args}});
 }
 
-void put_track(TraceTrack track, std::vector<TimedSlice> slices, Writer* out) {
-  if (slices.empty()) return;
+std::string track_events(TraceTrack track, std::vector<TimedSlice> slices) {
+  std::erase_if(slices, [track](const TimedSlice& slice) { return slice.track != track; });
   const std::vector<int> lanes = trace_lanes(&slices);
-  const int count = *std::max_element(lanes.begin(), lanes.end()) + 1;
-  for (int lane = 0; lane < count; ++lane) {
-    const std::string name = kTrackNames[static_cast<size_t>(track)];
-    const int tid = lane_tid(track, lane);
-    out->put(metadata("thread_name", tid, str("\"name\":\"", lane == 0 ? name : str(name, " ", lane + 1), "\"")));
-    out->put(metadata("thread_sort_index", tid, str("\"sort_index\":", tid)));
+  std::string text;
+  int named = 0;  // lanes are numbered in the order in which they begin
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const int tid = lane_tid(track, lanes[i]);
+    if (lanes[i] == named) {
+      const std::string name = kTrackNames[static_cast<size_t>(track)];
+      text += metadata("thread_name", tid, {{"name", named == 0 ? name : str(name, " ", named + 1)}});
+      text += metadata("thread_sort_index", tid, {{"sort_index", tid}});
+      ++named;
+    }
+    text += slice_event(slices[i], tid);
   }
-  for (size_t i = 0; i < slices.size(); ++i) out->put(slice_event(slices[i], lane_tid(track, lanes[i])));
+  return text;
 }
 
 // A note about dropped slices, at the end of the trace.
-void put_dropped(const TraceSummary& summary, int64_t end_ns, Writer* out) {
-  if (summary.dropped_steps == 0 && summary.dropped_slices == 0) return;
-  out->put(str("\n{\"ph\":\"i\",\"s\":\"g\",\"pid\":1,\"tid\":1,\"ts\":", microseconds(end_ns),
-               ",\"name\":\"not recorded: ", summary.dropped_steps, " decode steps, ", summary.dropped_slices,
-               " slices\",\"args\":{}},"));
+std::string dropped_event(const TraceSummary& summary, const std::vector<TimedSlice>& slices) {
+  if (summary.dropped_steps == 0 && summary.dropped_slices == 0) return "";
+  int64_t end_ns = 0;
+  for (const TimedSlice& slice : slices) end_ns = std::max(end_ns, slice.end_ns);
+  return line_of(
+      {{"ph", "i"},
+       {"s", "g"},
+       {"pid", 1},
+       {"tid", 1},
+       {"ts", microseconds(end_ns)},
+       {"name", str("not recorded: ", summary.dropped_steps, " decode steps, ", summary.dropped_slices, " slices")},
+       {"args", ordered_json::object()}});
 }
 
 std::string other_data(const TraceSummary& summary) {
-  const nlohmann::ordered_json data = {
-      {"slices", summary.slices},           {"dropped_slices", summary.dropped_slices},
-      {"decode_steps", summary.steps},      {"dropped_decode_steps", summary.dropped_steps},
-      {"decode_seconds", summary.decode_s}, {"h2d_busy_seconds", summary.link_busy_s},
-      {"h2d_bytes", summary.link_bytes}};
+  const ordered_json data = {{"slices", summary.slices},           {"dropped_slices", summary.dropped_slices},
+                             {"decode_steps", summary.steps},      {"dropped_decode_steps", summary.dropped_steps},
+                             {"decode_seconds", summary.decode_s}, {"h2d_busy_seconds", summary.link_busy_s},
+                             {"h2d_bytes", summary.link_bytes}};
   return data.dump();
 }
 
@@ -168,7 +155,7 @@ TraceFile::TraceFile(std::string path) : path_(std::move(path)) {
       throw_error(ExitCode::kBadInput, path_, "is not a trace of this program",
                   "It is unchanged; give --trace another file");
     }
-    write_empty();
+    write_text(str(kHead, kEmpty));
   } catch (...) {
     ::close(fd_);
     throw;
@@ -177,40 +164,31 @@ TraceFile::TraceFile(std::string path) : path_(std::move(path)) {
 
 TraceFile::~TraceFile() { ::close(fd_); }
 
-void TraceFile::write_empty() {
-  if (::ftruncate(fd_, 0) != 0 || ::lseek(fd_, 0, SEEK_SET) != 0) storage_error(path_, "cannot be emptied");
-  Writer out(fd_, path_);
-  out.put(kHead);
-  out.put(kEmpty);
-  out.flush();
-}
-
-void TraceFile::write(std::vector<TimedSlice> slices, const TraceSummary& summary, const std::string& device) {
+void TraceFile::write_text(std::string_view text) {
   if (regular_ && (::ftruncate(fd_, 0) != 0 || ::lseek(fd_, 0, SEEK_SET) != 0)) {
     storage_error(path_, "cannot be emptied");
   }
+  while (!text.empty()) {
+    const ssize_t wrote = ::write(fd_, text.data(), text.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) storage_error(path_, "cannot be written");
+    text.remove_prefix(static_cast<size_t>(wrote));
+  }
+}
+
+void TraceFile::write(const std::vector<TimedSlice>& slices, const TraceSummary& summary, const std::string& device) {
+  std::string text = str(kHead, "\n");
+  for (size_t track = 0; track < kTraceTracks; ++track) text += track_events(static_cast<TraceTrack>(track), slices);
+  text += dropped_event(summary, slices);
+  text += metadata("process_name", 0, {{"name", "headrace, " + device}});
+  text.resize(text.size() - 2);  // no comma follows the last event
+  text += str("\n],\"otherData\":", other_data(summary), "}\n");
   try {
-    Writer out(fd_, path_);
-    out.put(kHead);
-    int64_t end_ns = 0;
-    for (const TimedSlice& slice : slices) end_ns = std::max(end_ns, slice.end_ns);
-    for (size_t track = 0; track < kTraceTracks; ++track) {
-      std::vector<TimedSlice> own;
-      std::copy_if(slices.begin(), slices.end(), std::back_inserter(own),
-                   [&](const TimedSlice& slice) { return static_cast<size_t>(slice.track) == track; });
-      put_track(static_cast<TraceTrack>(track), std::move(own), &out);
-    }
-    put_dropped(summary, end_ns, &out);
-    // Last, because no comma follows it.
-    out.put(str("\n{\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":",
-                json_string("headrace, " + device), "}}\n],\"otherData\":", other_data(summary), "}\n"));
-    out.flush();
+    write_text(text);
   } catch (...) {
-    if (regular_) {
-      try {
-        write_empty();
-      } catch (...) {  // report the first error
-      }
+    try {
+      if (regular_) write_text(str(kHead, kEmpty));
+    } catch (...) {  // report the first error
     }
     throw;
   }

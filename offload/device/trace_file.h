@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "offload/device/trace_clock.h"
@@ -45,12 +46,12 @@ class TraceFile {
 
   // `device` names the process in the viewer. Throws Error(kStorage); the file then holds the empty trace again, if it
   // can be written at all.
-  void write(std::vector<TimedSlice> slices, const TraceSummary& summary, const std::string& device);
+  void write(const std::vector<TimedSlice>& slices, const TraceSummary& summary, const std::string& device);
 
   const std::string& path() const { return path_; }
 
  private:
-  void write_empty();
+  void write_text(std::string_view text);  // in place of what it has
 
   const std::string path_;
   int fd_ = -1;
