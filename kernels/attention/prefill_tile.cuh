@@ -99,7 +99,7 @@ struct PrefillTile : PrefillRing<Q, T, kDim, kWhole> {
         if (large) break;
         finish_part();
       }
-      if (!large) large = is_edge(part) ? process<false, true>(part) : process<false, false>(part);
+      if (!large) large = kLate || is_edge(part) ? process<false, true>(part) : process<false, false>(part);
       if (large) raise();
       finish_part();
       ++part;

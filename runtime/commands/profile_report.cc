@@ -84,7 +84,7 @@ std::string profile_json(const ProfileReport& report) {
                    {"seconds_a_test", report.disk_seconds}};
   }
   out["notes"] = report.notes;
-  out["rows"] = list_json(report.rows, row_json);
+  out["rows"] = list_json(report.rows, [](const auto& row) { return row_json(row); });
   out["interrupted"] = report.interrupted;
   return report_text(out);
 }

@@ -161,7 +161,7 @@ std::string draft_needle_json(const DraftNeedleReport& report) {
   if (const RetrievalShape& chosen = report.window.retrieval; chosen.chunks > 0) {
     out["draft_cache"] = {{"chunks", chosen.chunks}, {"rows", chosen.rows}, {"every", chosen.every}};
   }
-  out["rows"] = list_json(report.rows, row_json);
+  out["rows"] = list_json(report.rows, [](const auto& row) { return row_json(row); });
   if (!report.rows.empty()) out["all_documents"] = row_json(report.all());
   out["interrupted"] = report.interrupted;
   return report_text(out);

@@ -75,8 +75,8 @@ std::string quality_json(const QualityReport& report) {
                       {"ignore_eos", options.ignore_eos},
                       {"seed", options.seed},
                       {"seconds", four_decimals(report.seconds)}};
-  out["rows"] = list_json(report.rows, row_json);
-  out["all_documents"] = list_json(report.means(), row_json);
+  out["rows"] = list_json(report.rows, [](const auto& row) { return row_json(row); });
+  out["all_documents"] = list_json(report.means(), [](const auto& row) { return row_json(row); });
   out["needles"] = list_json(report.needles, needle_json);
   out["interrupted"] = report.interrupted;
   return report_text(out);
