@@ -1,6 +1,8 @@
 #include "runtime/prefix/index.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <tuple>
 #include <utility>
 
 namespace headrace {
@@ -135,23 +137,45 @@ std::vector<PrefixKey> PrefixIndex::orphans() const {
   return lost;
 }
 
+std::map<PrefixKey, int64_t> PrefixIndex::last_uses() const {
+  std::map<PrefixKey, int64_t> uses;
+  for (const auto& [first, entry] : entries_) {
+    if (entry.block.kind != PrefixBlockKind::kRows) continue;
+    for (auto it = entries_.find(first); it != entries_.end(); it = entries_.find(it->second.block.parent)) {
+      int64_t& use = uses.try_emplace(it->first, INT64_MIN).first->second;
+      if (use >= entry.used_ns) break;
+      use = entry.used_ns;
+    }
+  }
+  for (const auto& [key, entry] : entries_) {
+    const auto rows = entries_.find(entry.block.parent);
+    const bool along = rows != entries_.end() && entry.used_ns >= rows->second.used_ns;
+    uses.try_emplace(key, along ? uses[rows->first] : entry.used_ns);
+  }
+  return uses;
+}
+
 std::vector<PrefixKey> PrefixIndex::to_drop(uint64_t limit_bytes, const std::set<PrefixKey>& keep) const {
+  const std::map<PrefixKey, int64_t> uses = last_uses();
   std::map<PrefixKey, size_t> staying;  // children of each
   for (const auto& [parent, key] : children_) ++staying[parent];
-  std::set<std::pair<int64_t, PrefixKey>> leaves;
+  std::set<std::tuple<int64_t, int64_t, PrefixKey>> leaves;  // of a prompt's blocks the last rows' are first
+  const auto add_leaf = [&](const PrefixKey& key, const PrefixEntry& entry) {
+    leaves.emplace(uses.at(key), -entry.block.end_row(), key);
+  };
   for (const auto& [key, entry] : entries_) {
-    if (!staying.contains(key) && !keep.contains(key)) leaves.emplace(entry.used_ns, key);
+    if (!staying.contains(key) && !keep.contains(key)) add_leaf(key, entry);
   }
   std::vector<PrefixKey> dropped;
   for (uint64_t bytes = bytes_; bytes > limit_bytes && !leaves.empty();) {
-    const PrefixKey key = leaves.begin()->second;
+    const PrefixKey key = std::get<PrefixKey>(*leaves.begin());
     leaves.erase(leaves.begin());
     dropped.push_back(key);
     const PrefixEntry& entry = entries_.at(key);
     bytes -= entry.bytes;
     const auto parent = entries_.find(entry.block.parent);
     if (parent == entries_.end() || --staying[parent->first] > 0 || keep.contains(parent->first)) continue;
-    leaves.emplace(parent->second.used_ns, parent->first);
+    add_leaf(parent->first, parent->second);
   }
   return dropped;
 }

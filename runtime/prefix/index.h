@@ -53,12 +53,16 @@ class PrefixIndex {
   std::vector<PrefixKey> with_descendants(const PrefixKey& key) const;
   // Blocks without a path from a root.
   std::vector<PrefixKey> orphans() const;
-  // What to evict, in this order, so that at most `limit_bytes` remain: least recently used first, but never a block
-  // with a child that stays, nor one of `keep`. May free less than requested.
+  // What to evict, in this order, so that at most `limit_bytes` remain: least recently used prompts first, each from
+  // its end, so that what remains can be used; but never a block with a child that stays, nor one of `keep`. May free
+  // less than requested.
   std::vector<PrefixKey> to_drop(uint64_t limit_bytes, const std::set<PrefixKey>& keep) const;
 
  private:
   bool is_root_block(const PrefixEntry& entry) const;
+  // Of each block: of rows, the last use of one that stands on it; states and draft blocks are used with their rows
+  // unless they are older.
+  std::map<PrefixKey, int64_t> last_uses() const;
 
   std::map<PrefixKey, PrefixEntry> entries_;
   std::multimap<PrefixKey, PrefixKey> children_;  // parent -> key

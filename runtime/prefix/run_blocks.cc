@@ -61,6 +61,9 @@ void PrefixRun::note_other_prefill() {
 void PrefixRun::choose_blocks() {
   add_rows_blocks();
   add_draft_blocks();
+  // Rows, then their states and draft block.
+  std::stable_sort(blocks_.begin(), blocks_.end(),
+                   [](const PrefixBlock& a, const PrefixBlock& b) { return a.first_row < b.first_row; });
   try {
     fit_blocks();
   } catch (const Error& error) {
@@ -162,6 +165,13 @@ void PrefixRun::fit_blocks() {
   while (!blocks_.empty() && !store_.has_room(bytes, keep)) {
     bytes -= file_bytes(blocks_.back());
     blocks_.pop_back();
+  }
+  // Rows behind the last states serve no run.
+  if (blocks_.size() < wanted && setup_.states.layers > 0) {
+    const auto last = std::find_if(blocks_.rbegin(), blocks_.rend(),
+                                   [](const PrefixBlock& block) { return block.kind == PrefixBlockKind::kStates; });
+    const int64_t rows = last == blocks_.rend() ? 0 : last->end_row();
+    std::erase_if(blocks_, [&](const PrefixBlock& block) { return block.first_row >= rows; });
   }
   if (blocks_.size() < wanted) {
     use_.notes.push_back(str("prefix cache: ", format_bytes(store_.limit_bytes()), " in ", store_.folder(), " hold ",

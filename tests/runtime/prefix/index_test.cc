@@ -121,6 +121,19 @@ TEST(PrefixIndex, StatesAreEvictedAsRowsAre) {
   EXPECT_EQ(index.orphans(), std::vector{second.key});
 }
 
+// Blocks of one prompt are written one after the other. What remains of it is its beginning, with states.
+TEST(PrefixIndex, APromptIsEvictedFromItsEnd) {
+  PrefixIndex index;
+  const std::vector<PrefixBlock> blocks = blocks_of(counted_tokens(1536));
+  const PrefixBlock first = testing::states_block(blocks[0], 3), second = testing::states_block(blocks[1], 3);
+  add(&index, {blocks[0]}, 1);
+  add(&index, {first}, 2);
+  add(&index, {blocks[1]}, 3);
+  add(&index, {second}, 4);
+  add(&index, {blocks[2]}, 5);
+  EXPECT_EQ(index.to_drop(index.bytes() - 30, {}), (std::vector{blocks[2].key, second.key, blocks[1].key}));
+}
+
 TEST(PrefixIndex, ADraftNeedsItsOwnBlocks) {
   PrefixIndex index;
   const PrefixKey draft = key_of(8);
