@@ -307,9 +307,10 @@ bool prefill_dequantises(const RunContext& context) {
   return context.device.backend() == Backend::kCuda && context.weights.keeps_blocks();
 }
 
-// The context without its draft, where that may be left out.
+// The context without its draft, where that may be left out: the text of an approximate run depends on it.
 std::optional<RunContext> without_draft(const RunContext& context, const RunSetup& setup) {
   if (!context.draft_is_usual || setup.model == nullptr || setup.session.prefix != nullptr) return std::nullopt;
+  if (setup.verify.mode == VerifyMode::kApproximate) return std::nullopt;
   RunContext plain = context;
   plain.draft_model = nullptr;
   return plain;

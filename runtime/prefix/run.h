@@ -5,10 +5,10 @@
 // since later rows run in smaller groups whose sizes depend on the prompt's length. The last prompt token is always
 // computed: its state gives the first answer token.
 //
-// A draft that makes its rows from the target's states (EAGLE-3) has separate blocks, beside the rows, for the rows in
-// its window; where they are missing or belong to another draft, the prompt is computed from there on. Drafts that use
-// only tokens need none. Acceptance equals that of a fresh run, and so does the text of an approximate run, which
-// depends on it.
+// A draft that makes its rows from the target's states (EAGLE-3, MTP) has separate blocks, beside the rows, for the
+// rows in its window; where they are missing or belong to another draft, the prompt is computed from there on. Drafts
+// that use only tokens need none. Acceptance equals that of a fresh run, and so does the text of an approximate run,
+// which depends on it.
 //
 // Rows of a model with recurrent states are of use up to a position alone whose states are saved: a prefix ends at one
 // of setup.states_at of this prompt or of an earlier one.
