@@ -335,8 +335,10 @@ def prefill_in_8_bits():
     for shape in ("llama-3.1-8b", "qwen3-32b"):
         name = f"llama_h200_{shape}.json"
         for tokens in sorted({row["tokens"] for row in load(name)["rows"]}):
-            rows.append([shape, number(tokens), *(seconds(find_one(name, tokens=tokens, program=program)["prefill_ms"])
-                                                  for program in ("llama.cpp", "bf16", "int8"))])
+            times = [find_one(name, tokens=tokens, program="llama.cpp")["prefill_ms"]]
+            times += [statistics.median(row["prefill_ms"] for row in find(
+                "prefill_h200_int8.json", model=shape, tokens=tokens, prefill_type=kind)) for kind in ("bf16", "int8")]
+            rows.append([shape, number(tokens), *map(seconds, times)])
     return table("Q4_K_M, random weights | tokens | llama.cpp | bf16 | int8", rows)
 
 
