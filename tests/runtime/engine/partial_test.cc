@@ -59,7 +59,7 @@ TEST_P(PartialText, IsThatOfPlainDecoding) {
       {.temperature = 0.0f}, {.temperature = 0.7f, .seed = 3}, {.temperature = 1.2f, .top_p = 0.9f, .seed = 5}};
   std::vector<int64_t> prompts = {380}, intervals = {0, 8, 20, 128, kAutoInterval};
   if (kSanitized) {
-    samplings = {samplings[1]}, intervals = {8, kAutoInterval};
+    samplings = {samplings[1]}, intervals = {8, 20, 128, kAutoInterval};
   } else if (GetParam().dtype == DType::kF32) {  // a smaller table says as much of bf16
     prompts = {330, 380, 700};
   }
