@@ -4,8 +4,8 @@
 //
 //   q   after norm and RoPE, rotated over the head, int8, one scale a row
 //   K   minus c, rotated, int8, one scale a row, whose last two bits are cleared. c, [kv_heads, head_dim], is the mean
-//   of the stored rows 0 to 511, in
-//       f32, summed in order of position; the scores of these tiles get q.c back, in f32, once for a query
+//       of the stored rows 0 to 511, in f32, summed in order of position; the scores of these tiles get q.c back, in
+//       f32, once for a query
 //   V   int8, one scale for each channel and tile of 64 rows (absolute multiples)
 //   P   for each tile: m_t = the row's largest score in it, P = round-to-nearest-even(255 exp(s - m_t)) as u8
 //

@@ -280,9 +280,8 @@ std::optional<PartialKind> Candidates::smaller_kind(DType refused, bool lean) {
   return std::nullopt;
 }
 
-// Of the smallest passes, so the alternatives that it offers fit. Where the run may choose, with the
-// least budgets of all kinds: a copy may need less of one budget than blocks. A copy that was asked for is refused with
-// one that fits.
+// Of the smallest passes, so the alternatives that it offers fit. Where the run may choose, with the least budgets of
+// all kinds: a copy may need less of one budget than blocks. A copy that was asked for is refused with one that fits.
 DoesNotFit Candidates::refusal(bool lean) {
   const auto take_least = [&](PartialKind kind) {
     Candidate small = candidate(kind, lean, false);

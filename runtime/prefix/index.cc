@@ -159,7 +159,7 @@ std::vector<PrefixKey> PrefixIndex::to_drop(uint64_t limit_bytes, const std::set
   const std::map<PrefixKey, int64_t> uses = last_uses();
   std::map<PrefixKey, size_t> staying;  // children of each
   for (const auto& [parent, key] : children_) ++staying[parent];
-  std::set<std::tuple<int64_t, int64_t, PrefixKey>> leaves;  // of a prompt's blocks the last rows' are first
+  std::set<std::tuple<int64_t, int64_t, PrefixKey>> leaves;  // by use, then from a prompt's end
   const auto add_leaf = [&](const PrefixKey& key, const PrefixEntry& entry) {
     leaves.emplace(uses.at(key), -entry.block.end_row(), key);
   };
