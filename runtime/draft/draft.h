@@ -2,9 +2,9 @@
 // one pass, and the draft receives the accepted path. A draft can change the speed, never the text. One object per run;
 // it owns the memory of its run and reads weights that others own.
 //
-// Call order (runtime/engine/engine.cc): memory() while the run is planned; allocate(); by Session::prefill,
+// Call order (runtime/engine/attempt.cc): memory() while the run is planned; allocate(); by Executor::prefill,
 // prefill_layer() for each layer, most of which a draft ignores, and finish_prefill(); then, for each step, propose()
-// or propose_into(), pass_layer() by Session::verify, observe(). Thread: one at a time; device work runs on the run's
+// or propose_into(), pass_layer() by Executor::verify, observe(). Thread: one at a time; device work runs on the run's
 // compute stream.
 #pragma once
 

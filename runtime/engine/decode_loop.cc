@@ -25,28 +25,30 @@ std::string joined(const std::vector<std::string>& lines) {
 
 DecodeLoop::DecodeLoop(const Run& run)
     : run_(run),
-      session_(run.session),
+      layout_(run.prepared.plan.layout),
+      sequence_(run.sequence),
+      executor_(run.executor),
       drafting_(run.drafting),
       output_(run.output),
-      most_pending_(run.setup.session.most_pending),
-      interval_(run.setup.verify.interval),
-      final_(run.setup.verify.mode == VerifyMode::kApproximate),
-      chain_(run.setup.session.partial.shape),
-      prompt_tokens_(session_.rows()) {
+      most_pending_(run.prepared.setup.session.most_pending),
+      interval_(run.prepared.setup.verify.interval),
+      final_(run.prepared.setup.verify.mode == VerifyMode::kApproximate),
+      chain_(run.prepared.setup.session.partial.shape),
+      prompt_tokens_(sequence_.rows()) {
   pending_.reserve(static_cast<size_t>(most_pending_));
-  if (run.setup.pending.width > 0) growing_.emplace(run.setup.pending, output_.ends());
-  if (interval_ == kAutoInterval) policy_.emplace(run.streams(), run.options.step_costs);
+  if (run.prepared.setup.pending.width > 0) growing_.emplace(run.prepared.setup.pending, output_.ends());
+  if (interval_ == kAutoInterval) policy_.emplace(run.prepared.streams(), run.options.step_costs);
 }
 
 void DecodeLoop::run(int32_t first) {
   const std::atomic<bool>* const interrupt = run_.options.interrupt;
   root_ = settled(first);
-  bool going = output_.take(root_, session_.log_probs(0));
+  bool going = output_.take(root_, executor_.log_probs(0));
   while (going) {
     if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) {
       return output_.interrupted();  // pending tokens of a lossless run were never emitted
     }
-    const TraceStep step(session_.layout().compute());
+    const TraceStep step(layout_.compute());
     const StepMode mode = next_mode();
     going = mode != StepMode::kPartial ? verify_step(mode) : growing_ ? tree_step() : partial_step();
     if (run_.progress) run_.progress->update(output_.tokens());
@@ -60,16 +62,16 @@ void DecodeLoop::follow(std::vector<ForcedToken>* out) {
     if (run_.options.interrupt != nullptr && run_.options.interrupt->load(std::memory_order_relaxed)) {
       return output_.interrupted();
     }
-    const TraceStep step(session_.layout().compute());
-    const int64_t position = session_.rows();
+    const TraceStep step(layout_.compute());
+    const int64_t position = sequence_.rows();
     acceptance_.next = text[i + 1];
     tree_.reset(text[i]);
     drafting_.begin(StepMode::kFull, 0);
     drafting_.propose(text[i], position, &tree_);
     const std::optional<TokenRank> rank = drafting_.rank(acceptance_.next);
-    const int32_t sample = settled(session_.verify(tree_, StepMode::kFull)[0]);
+    const int32_t sample = settled(executor_.verify(tree_, StepMode::kFull)[0]);
     out->push_back({.token = acceptance_.next, .sampled = sample == acceptance_.next, .draft = rank});
-    session_.commit(acceptance_);
+    executor_.commit(acceptance_);
     drafting_.observe(tree_, acceptance_, position, {.committed = 1});
     if (run_.progress) run_.progress->update(output_.tokens());
   }
@@ -79,9 +81,9 @@ void DecodeLoop::follow(std::vector<ForcedToken>* out) {
 int32_t DecodeLoop::settled(int32_t sample) const {
   if (sample >= 0) [[likely]]
     return sample;
-  const int64_t position = session_.rows() + static_cast<int64_t>(pending_.size());
+  const int64_t position = sequence_.rows() + static_cast<int64_t>(pending_.size());
   const int64_t answered = position - prompt_tokens_;
-  const std::string damage = joined(session_.layout().weights().damage().lines);
+  const std::string damage = joined(layout_.weights().damage().lines);
   throw_error(ExitCode::kBadInput, run_.model,
               str("the logits after ",
                   answered == 0 ? str("the prompt's ", prompt_tokens_, " tokens ")
@@ -97,12 +99,12 @@ int32_t DecodeLoop::settled(int32_t sample) const {
 StepMode DecodeLoop::next_mode() const {
   if (at_the_end_) return StepMode::kRefresh;
   if (policy_ && policy_->full()) return StepMode::kFull;
-  if (growing_ && session_.partial_ready()) return interval_ == 0 ? StepMode::kRefresh : StepMode::kPartial;
+  if (growing_ && sequence_.partial_ready()) return interval_ == 0 ? StepMode::kRefresh : StepMode::kPartial;
   const int64_t pending = static_cast<int64_t>(pending_.size());
   const int64_t automatic = policy_ && chain_pays() ? kUnlimited : kNothing;
-  return step_mode({.rows = session_.rows() + pending,
-                    .least_context = session_.layout().partial_from(),
-                    .initialised = session_.partial_ready(),
+  return step_mode({.rows = sequence_.rows() + pending,
+                    .least_context = layout_.partial_from(),
+                    .initialised = sequence_.partial_ready(),
                     .accepted = accepted_,
                     .pending = pending,
                     .deepest = drafting_.deepest(),
@@ -124,18 +126,18 @@ bool DecodeLoop::verify_step(StepMode mode) {
   const int64_t pending = static_cast<int64_t>(pending_.size());
   tree_.reset(root_);
   drafting_.begin(mode, pending);
-  const int64_t first = session_.rows();
+  const int64_t first = sequence_.rows();
   VerifyOutcome verify_outcome;
   if (pending > 0 || at_the_end_ || !step_on_device(mode, first)) {
     if (!at_the_end_) drafting_.propose(root_, first + pending, &tree_);
     const Tree& together = behind_pending();
-    const std::span<const int32_t> samples = session_.verify(together, mode);
+    const std::span<const int32_t> samples = executor_.verify(together, mode);
     accept_behind(together, samples, final_ ? pending : 0, &acceptance_);
     verify_outcome = verify_pending(samples);
   }
   const Tree& tree = pending > 0 ? combined_ : tree_;
   const int64_t right = static_cast<int64_t>(acceptance_.nodes.size());
-  session_.commit(acceptance_);
+  executor_.commit(acceptance_);
   drafting_.observe(tree, acceptance_, first,
                     {.committed = final_ ? right - pending : right, .verify_outcome = verify_outcome});
   if (policy_ && mode == StepMode::kFull) policy_->record_full(drafting_.last_ms(), right);
@@ -156,9 +158,9 @@ bool DecodeLoop::verify_step(StepMode mode) {
 // Proposes a tree after the rows before `position`, verifies it and accepts a path without involving the host. Returns
 // false and does nothing if the draft needs the host.
 bool DecodeLoop::step_on_device(StepMode mode, int64_t position) {
-  const ProposedTree proposed = drafting_.propose_into(root_, position, session_.tree_inputs(mode));
+  const ProposedTree proposed = drafting_.propose_into(root_, position, executor_.tree_inputs(mode));
   if (proposed.nodes == 0) return false;
-  session_.verify(proposed, mode, &tree_, &acceptance_);
+  executor_.verify(proposed, mode, &tree_, &acceptance_);
   return true;
 }
 
@@ -190,9 +192,9 @@ bool DecodeLoop::emit(const Tree& tree, size_t first_node) {
   const std::vector<int32_t>& path = acceptance_.nodes;
   bool going = true;
   for (size_t i = first_node; i < path.size() && going; ++i) {
-    going = output_.take(tree.tokens[static_cast<size_t>(path[i])], session_.log_probs(path[i - 1]));
+    going = output_.take(tree.tokens[static_cast<size_t>(path[i])], executor_.log_probs(path[i - 1]));
   }
-  return going && output_.take(settled(root_), session_.log_probs(path.back()));
+  return going && output_.take(settled(root_), executor_.log_probs(path.back()));
 }
 
 // ---- a step over the partial KV -------------------------------------------------------------------------------------
@@ -200,15 +202,15 @@ bool DecodeLoop::emit(const Tree& tree, size_t first_node) {
 bool DecodeLoop::partial_step() {
   tree_.reset(root_);
   drafting_.begin(StepMode::kPartial, 0);
-  const int64_t first = session_.rows() + static_cast<int64_t>(pending_.size());
+  const int64_t first = sequence_.rows() + static_cast<int64_t>(pending_.size());
   if (!step_on_device(StepMode::kPartial, first)) {
     drafting_.propose(root_, first, &tree_);
-    accept_behind(tree_, session_.verify(tree_, StepMode::kPartial), 0, &acceptance_);
+    accept_behind(tree_, executor_.verify(tree_, StepMode::kPartial), 0, &acceptance_);
   }
   if (!final_) acceptance_.next = std::max(acceptance_.next, 0);  // a NoToken becomes token 0: a refresh decides
   if (!final_) cut_at_the_end();
   const int64_t count = static_cast<int64_t>(acceptance_.nodes.size());
-  session_.commit(acceptance_);
+  executor_.commit(acceptance_);
   drafting_.observe(tree_, acceptance_, first, {.committed = final_ ? count : 0});
   for (const int32_t node : acceptance_.nodes) pending_.push_back(tree_.tokens[static_cast<size_t>(node)]);
   accepted_ += count;
@@ -229,7 +231,7 @@ bool DecodeLoop::tree_step() {
   propose_after_tip(most_depth);
   if (!grow_on(most_depth)) return verify_tree(most_depth);
   const int64_t first = growing_->extend(most_depth);
-  growing_->rank(first, session_.grow(growing_->tree(), first, growing_->last_choice()));
+  growing_->rank(first, executor_.grow(growing_->tree(), first, growing_->last_choice()));
   drafting_.grown(growing_->tree().size() - first, growing_->drafted(), growing_->followed());
   if (!growing_->followed().nodes.empty()) {
     chain_.record_partial(static_cast<int64_t>(growing_->followed().nodes.size()));
@@ -244,7 +246,7 @@ void DecodeLoop::propose_after_tip(int64_t most_depth) {
   const std::optional<PendingTree::Tip> tip = growing_->tip();
   if (!tip || tip->depth >= most_depth) return;
   tree_.reset(tip->token);
-  drafting_.propose(tip->token, session_.rows() + tip->depth, &tree_);
+  drafting_.propose(tip->token, sequence_.rows() + tip->depth, &tree_);
   growing_->offer(tree_);
 }
 
@@ -265,11 +267,11 @@ bool DecodeLoop::verify_tree(int64_t most_depth) {
   growing_->fill(most_depth);
   const Tree& tree = growing_->tree();
   drafting_.turn_to_refresh(growing_->first_choices());
-  const std::span<const int32_t> samples = session_.verify(tree, StepMode::kRefresh);
+  const std::span<const int32_t> samples = executor_.verify(tree, StepMode::kRefresh);
   accept_behind(tree, samples, 0, &acceptance_);
   const PendingTree::Verdict verdict = growing_->learn(samples, acceptance_);
-  const int64_t first = session_.rows(), committed = static_cast<int64_t>(acceptance_.nodes.size());
-  session_.commit(acceptance_);
+  const int64_t first = sequence_.rows(), committed = static_cast<int64_t>(acceptance_.nodes.size());
+  executor_.commit(acceptance_);
   drafting_.observe(tree, acceptance_, first,
                     {.committed = committed,
                      .accepted_depths = verdict.accepted_depths,

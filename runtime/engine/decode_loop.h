@@ -6,18 +6,33 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "runtime/base/progress.h"
 #include "runtime/engine/drafting.h"
-#include "runtime/engine/run.h"
+#include "runtime/engine/output.h"
+#include "runtime/engine/run_setup.h"
+#include "runtime/session/executor.h"
 #include "runtime/speculation/policy/chain_forecast.h"
 #include "runtime/speculation/policy/refresh_policy.h"
 
 namespace headrace {
 
+// A run whose prompt was prefilled. All references must outlive the loop.
+struct Run {
+  const PreparedRun& prepared;
+  const GenerateOptions& options;
+  const std::string& model;  // the model's path, for errors
+  Sequence& sequence;
+  Executor& executor;
+  Drafting& drafting;
+  Output& output;
+  Progress* progress;  // may be null
+};
+
 class DecodeLoop {
  public:
-  // REQUIRES: prefill has run.
   explicit DecodeLoop(const Run& run);
 
   // From the token after the prompt to the end of the run.
@@ -42,8 +57,10 @@ class DecodeLoop {
   bool emit(const Tree& tree, size_t first_node);
   int32_t settled(int32_t sample) const;
 
-  const Run& run_;
-  Session& session_;
+  const Run run_;
+  const SessionLayout& layout_;
+  const Sequence& sequence_;
+  Executor& executor_;
   Drafting& drafting_;
   Output& output_;
   const int64_t most_pending_;           // tokens

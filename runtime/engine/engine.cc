@@ -7,8 +7,7 @@
 #include "kernels/product/op.h"
 #include "offload/device/trace.h"
 #include "runtime/draft/open/open_draft.h"
-#include "runtime/engine/engine_impl.h"
-#include "runtime/engine/run.h"
+#include "runtime/engine/attempt.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/prefix/cache_key.h"
 #include "runtime/prefix/fingerprint_cache.h"
@@ -114,25 +113,29 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
 
 // Saved prefixes must not make a run impossible: if there is no room for the memory that they need, the run proceeds
 // without them.
-std::optional<SessionPlan> Engine::Impl::plan_with_prefix(const std::vector<int32_t>& prompt,
-                                                          const GenerateOptions& run, RunSetup* setup,
-                                                          std::unique_ptr<PrefixRun>* prefix, PrefixUse* use) {
-  if (setup->session.scores == nullptr) *prefix = find_prefix(prompt, *setup);
-  if (!*prefix) return try_finalize(context(), run, setup);
-  setup->session.prefix = prefix->get();
-  if (std::optional<SessionPlan> plan = try_finalize(context(), run, setup)) return plan;
-  const std::unique_ptr<PrefixRun> without = std::move(*prefix);
-  *setup = resolve_options(context(), static_cast<int64_t>(prompt.size()), run);
-  std::optional<SessionPlan> plan = try_finalize(context(), run, setup);
+std::optional<PreparedRun> Engine::Impl::plan_with_prefix(const std::vector<int32_t>& prompt,
+                                                          const GenerateOptions& run, RunSetup setup, PrefixUse* use) {
+  std::unique_ptr<PrefixRun> prefix = setup.session.scores == nullptr ? find_prefix(prompt, setup) : nullptr;
+  setup.session.prefix = prefix.get();
+  if (std::optional<SessionPlan> plan = try_finalize(context(), run, &setup)) {
+    return PreparedRun{.setup = std::move(setup), .plan = *std::move(plan), .prefix = std::move(prefix)};
+  }
+  if (!prefix) return std::nullopt;
+  setup = resolve_options(context(), static_cast<int64_t>(prompt.size()), run);
+  std::optional<SessionPlan> plan = try_finalize(context(), run, &setup);
   if (!plan) return std::nullopt;
+  note_no_room(*prefix, use);
+  return PreparedRun{.setup = std::move(setup), .plan = *std::move(plan)};
+}
+
+void Engine::Impl::note_no_room(const PrefixRun& prefix, PrefixUse* use) const {
   const uint64_t states =
-      without->states_to_save().size() * StateSnapshots::bytes(recurrent_shape(config, weights->dtype()));
+      prefix.states_to_save().size() * StateSnapshots::bytes(recurrent_shape(config, weights->dtype()));
   use->asked = true;
-  use->notes.insert(use->notes.end(), without->notes().begin(), without->notes().end());
+  use->notes.insert(use->notes.end(), prefix.notes().begin(), prefix.notes().end());
   use->notes.push_back(str("prefix cache: --host-mem has no room for the ",
-                           format_bytes(without->pinned_bytes(device->backend()) + states),
+                           format_bytes(prefix.pinned_bytes(device->backend()) + states),
                            " that loading and saving rows needs; this run does not use it"));
-  return plan;
 }
 
 bool Engine::Impl::load_weights(Progress* progress, const std::atomic<bool>* interrupt) {
@@ -172,8 +175,7 @@ void Engine::Impl::choose_chat() {
   turn_ends = end_tokens(*tokenizer, source);
 }
 
-std::optional<GenerateResult> Engine::Impl::generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                                                     Progress* progress) {
+void Engine::Impl::check_run(const std::vector<int32_t>& prompt, const GenerateOptions& run) const {
   headrace::check_prompt(context(), prompt, run);
   check_ids(config, run.score_next);
   CHECK(run.score_next.empty() || run.score_next.size() == prompt.size());
@@ -181,105 +183,64 @@ std::optional<GenerateResult> Engine::Impl::generate(const std::vector<int32_t>&
   CHECK(!run.score_next.empty() || (!run.prefill && run.compare == nullptr));
   CHECK(run.forced.empty() ||
         (static_cast<int64_t>(run.forced.size()) == run.max_tokens && run.sampling.temperature == 0));
-  Trace* const trace = device->trace();
-  if (trace) run.label.empty() ? trace->skip_run() : trace->begin_run();
-  const HostSpan span(trace, trace ? trace->keep(run.label) : nullptr);
+}
+
+std::optional<GenerateResult> Engine::try_generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
+                                                   Progress* progress) {
+  Impl& engine = *impl_;
+  engine.check_run(prompt, options);
+  Trace* const trace = engine.device->trace();
+  if (trace) options.label.empty() ? trace->skip_run() : trace->begin_run();
+  const HostSpan span(trace, trace ? trace->keep(options.label) : nullptr);
   GenerateResult result;
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
-  device->vram().reset_peak();
-  device->host_mem().reset_peak();
-  if (prefixes) prefixes->refresh();
-  std::optional<HostClock::time_point> started;
-  Attempt ended = Attempt::kPrefixDamaged;
-  while (ended == Attempt::kPrefixDamaged) ended = attempt(prompt, run, &started, &result, progress);
-  if (ended == Attempt::kDoesNotFit) return std::nullopt;
-  if (prefixes && prefixes->note() != prefix_note) {  // describes a lasting state: reported once
-    prefix_note = prefixes->note();
-    if (!prefix_note.empty()) result.prefix.notes.push_back(prefix_note);
+  engine.device->vram().reset_peak();
+  engine.device->host_mem().reset_peak();
+  if (engine.prefixes) engine.prefixes->refresh();
+  PromptScores scores{.next = options.score_next, .log_probs = {}, .compare = options.compare};
+  Attempted run{.engine = engine, .prompt = prompt, .options = options, .progress = progress, .result = result};
+  for (bool finished = false; !finished;) {  // again if a saved prefix is damaged
+    std::optional<PreparedRun> prepared = engine.prepare(prompt, options, &scores, &result);
+    if (!prepared) return std::nullopt;
+    Attempt attempt(run, *std::move(prepared));
+    const std::optional<int32_t> first = attempt.prefill();
+    if (first) attempt.decode(*first);
+    finished = attempt.finish();
   }
-  result.timings.load_ms = load_ms;
-  result.chat_template = chat_name;
-  result.weight_types = weights->types();
-  result.prefill_type = prefill_type_name(result.plan.prefill_int8, weights->dtype());
-  result.plain_products = plain_products(*compute);
-  result.damage = weights->damage().lines;
-  const std::vector<std::string> drafts = draft_model ? draft_model->damage().lines : std::vector<std::string>();
-  result.damage.insert(result.damage.end(), drafts.begin(), drafts.end());
-  result.memory = {.vram_peak_bytes = device->vram().peak_bytes(),
-                   .host_peak_bytes = device->host_mem().own_peak_bytes(),
-                   .disk_peak_bytes = result.plan.disk_bytes,
-                   .rss_peak_bytes = peak_rss_bytes(),
-                   .weights_bytes = weights->bytes() + (draft_model ? draft_model->weights_bytes() : 0),
-                   .kv_bytes = result.plan.kv_bytes()};
+  engine.report(&result);
   return result;
 }
 
-Engine::Impl::Attempt Engine::Impl::attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                                            std::optional<HostClock::time_point>* started, GenerateResult* result,
-                                            Progress* progress) {
-  PromptScores scores{.next = run.score_next, .log_probs = {}, .compare = run.compare};
-  Started begun;
-  std::optional<SessionPlan> plan = begin(prompt, run, &scores, &begun, result);
-  if (!plan) return Attempt::kDoesNotFit;
-  RunSetup& setup = begun.setup;
-  const std::unique_ptr<PrefixRun>& prefix = begun.prefix;
-  // Declared before the session, which waits for the device's work before this is destroyed.
-  Drafting drafting(setup.model, setup.draft.get(), *compute,
-                    {.limits = run.tree_limits,
-                     .most_nodes = setup.most_tree_nodes,
-                     .streams = plan->memory.ring_slots > 0,
-                     .verify = *setup.verify.mode,
-                     .partial = setup.session.partial_on() ? setup.session.partial.shape : PartialShape{},
-                     .most_steps = setup.max_tokens,
-                     .step_costs = run.step_costs});
-  Session session(*std::move(plan), std::move(begun.kept.cache), std::move(begun.kept.snapshots));
-  result->plan = session.plan();
-  if (setup.model != nullptr) result->draft_window = setup.model->window(setup.draft_run);
-  if (rates) result->link_peak_gb_per_s = rates->to_device_gb_per_s;
-  if (rates && rates->known() && run.keep == KeepRows::kNone) {
-    if (const RunPlan whole = run_plan(context(), setup, result->plan); whole.predictable())
-      result->predicted = predict(whole, *rates);
+void Engine::Impl::report(GenerateResult* result) {
+  if (prefixes && prefixes->note() != prefix_note) {  // describes a lasting state: reported once
+    prefix_note = prefixes->note();
+    if (!prefix_note.empty()) result->prefix.notes.push_back(prefix_note);
   }
-  session.begin_host_memory(weights->staging_bytes() + (draft_model ? draft_model->staging_bytes() : 0));
-  Output output(tokenizer ? &*tokenizer : nullptr, end_ids, run, setup.max_tokens);
-  const Run planned{.setup = setup,
-                    .options = run,
-                    .model = checkpoint->path(),
-                    .session = session,
-                    .drafting = drafting,
-                    .output = output,
-                    .progress = progress};
-  std::optional<int32_t> first;
-  if (load_weights(progress, run.interrupt)) {
-    check_weights();
-    if (!*started) *started = HostClock::now();
-    first = prefill(planned, prompt, **started, result);
-  }
-  if (first && setup.max_tokens > 0) {
-    decode(planned, *first, result);
-  } else if (!first) {
-    output.interrupted();
-  }
-  result->log_probs = std::move(scores.log_probs);
-  if (prefix) prefix->finish(progress, run.interrupt, &result->prefix);
-  if (prefix && prefix->damaged()) return Attempt::kPrefixDamaged;
-  if (run.keep != KeepRows::kNone) kept = keep_run(prompt, run, output, &session, &setup);
-  output.finish(result);
-  return Attempt::kDone;
+  result->timings.load_ms = load_ms;
+  result->chat_template = chat_name;
+  result->weight_types = weights->types();
+  result->prefill_type = prefill_type_name(result->plan.prefill_int8, weights->dtype());
+  result->plain_products = plain_products(*compute);
+  result->damage = weights->damage().lines;
+  const std::vector<std::string> drafts = draft_model ? draft_model->damage().lines : std::vector<std::string>();
+  result->damage.insert(result->damage.end(), drafts.begin(), drafts.end());
+  result->memory = {.vram_peak_bytes = device->vram().peak_bytes(),
+                    .host_peak_bytes = device->host_mem().own_peak_bytes(),
+                    .disk_peak_bytes = result->plan.disk_bytes,
+                    .rss_peak_bytes = peak_rss_bytes(),
+                    .weights_bytes = weights->bytes() + (draft_model ? draft_model->weights_bytes() : 0),
+                    .kv_bytes = result->plan.kv_bytes()};
 }
 
 // A run on the previous run's rows executes that run's plan; any other run frees the rows and has its own plan.
-std::optional<SessionPlan> Engine::Impl::begin(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                                               PromptScores* scores, Started* started, GenerateResult* result) {
+std::optional<PreparedRun> Engine::Impl::prepare(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                                 PromptScores* scores, GenerateResult* result) {
   const int64_t rows = result->kept_tokens = kept ? usable_rows(context(), *kept, prompt, run) : 0;
-  if (rows > 0) {
-    return follow_run(context(), std::move(kept), {.tokens = result->prompt_tokens, .saved = rows}, run,
-                      &started->setup, &started->kept);
-  }
+  if (rows > 0) return follow_run(context(), std::move(kept), {.tokens = result->prompt_tokens, .saved = rows}, run);
   kept.reset();
-  started->setup = resolve_options(context(), result->prompt_tokens, run);
-  if (!scores->next.empty()) started->setup.session.scores = scores;
-  return plan_with_prefix(prompt, run, &started->setup, &started->prefix, &result->prefix);
+  RunSetup setup = resolve_options(context(), result->prompt_tokens, run);
+  if (!scores->next.empty()) setup.session.scores = scores;
+  return plan_with_prefix(prompt, run, std::move(setup), &result->prefix);
 }
 
 // Of a run without a saved prefix, which needs the least.

@@ -87,8 +87,9 @@ class Engine {
   // One line for the report: the model, its type and the device, as in "SmolLM2-135M… bf16 on CPU, 2 threads".
   std::string describe() const;
 
+  struct Impl;  // internal
+
  private:
-  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

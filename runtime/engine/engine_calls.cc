@@ -1,4 +1,4 @@
-// The engine's public functions.
+// The engine's public functions but try_generate().
 #include <algorithm>
 #include <utility>
 
@@ -46,11 +46,6 @@ GenerateResult Engine::generate(const std::vector<int32_t>& prompt, const Genera
                                 Progress* progress) {
   if (std::optional<GenerateResult> result = try_generate(prompt, options, progress)) return *std::move(result);
   throw impl_->refusal(prompt, options);
-}
-
-std::optional<GenerateResult> Engine::try_generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
-                                                   Progress* progress) {
-  return impl_->generate(prompt, options, progress);
 }
 
 void Engine::use_draft(const DraftOptions& draft) { impl_->use_draft(draft); }

@@ -63,26 +63,15 @@ struct Engine::Impl {
   void open_prefixes();
   std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);
   // None: it does not fit.
-  std::optional<SessionPlan> plan_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                                              RunSetup* setup, std::unique_ptr<PrefixRun>* prefix, PrefixUse* use);
-  struct Started {
-    RunSetup setup;
-    std::unique_ptr<PrefixRun> prefix;
-    KeptState kept;
-  };
-  std::optional<SessionPlan> begin(const std::vector<int32_t>& prompt, const GenerateOptions& run, PromptScores* scores,
-                                   Started* started, GenerateResult* result);
-  std::optional<GenerateResult> generate(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                                         Progress* progress);
+  std::optional<PreparedRun> plan_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                              RunSetup setup, PrefixUse* use);
+  void note_no_room(const PrefixRun& prefix, PrefixUse* use) const;
+  // An attempt at the run. None: it does not fit, and nothing was done. `scores` outlives the attempt.
+  std::optional<PreparedRun> prepare(const std::vector<int32_t>& prompt, const GenerateOptions& run,
+                                     PromptScores* scores, GenerateResult* result);
+  void check_run(const std::vector<int32_t>& prompt, const GenerateOptions& run) const;
+  void report(GenerateResult* result);  // what is the engine's
   DoesNotFit refusal(const std::vector<int32_t>& prompt, const GenerateOptions& run) const;
-  enum class Attempt {
-    kDone,
-    kPrefixDamaged,  // only the attempt's time and bytes count
-    kDoesNotFit      // nothing was done
-  };
-  // `started`: when the first attempt began its prefill.
-  Attempt attempt(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                  std::optional<HostClock::time_point>* started, GenerateResult* result, Progress* progress);
 };
 
 }  // namespace headrace

@@ -35,21 +35,21 @@ int64_t resumable(const StateSnapshots* snapshots, int64_t rows) {
 // Plain decoding has the rows of all tokens but the last, and so has every lossless run. A run with a draft may have
 // computed rows beyond them.
 std::unique_ptr<KeptRun> keep_run(const std::vector<int32_t>& prompt, const GenerateOptions& run, const Output& output,
-                                  Session* session, RunSetup* setup) {
+                                  Sequence* sequence, PreparedRun* prepared) {
+  RunSetup* const setup = &prepared->setup;
   std::vector<int32_t> ids = prompt;
   ids.insert(ids.end(), output.ids().begin(), output.ids().end());
   if (output.taken() > output.tokens()) ids.push_back(output.last());
-  const int64_t unit = kept_unit(*setup, run.keep, session->layout().device().backend());
+  const int64_t unit = kept_unit(*setup, run.keep, prepared->plan.layout.device().backend());
   const int64_t prompt_tokens = static_cast<int64_t>(prompt.size());
   const int64_t most = run.keep == KeepRows::kPrompt ? prompt_tokens : static_cast<int64_t>(ids.size()) - 1;
-  const int64_t rows = resumable(session->snapshots(),
-                                 std::min({session->rows(), most, static_cast<int64_t>(ids.size()) - 1}) / unit * unit);
+  const int64_t rows = resumable(
+      sequence->snapshots(), std::min({sequence->rows(), most, static_cast<int64_t>(ids.size()) - 1}) / unit * unit);
   if (rows < kMinSavedRows) return nullptr;
   auto left = std::make_unique<KeptRun>();
   if (setup->draft) left->draft = setup->draft->keep(ids[static_cast<size_t>(rows)], rows);
-  left->memory = session->plan();
-  left->cache = session->take_cache();
-  left->snapshots = session->take_snapshots();
+  left->memory = prepared->plan.memory;
+  left->state = sequence->release();
   left->options = kept_options(run);
   ids.resize(static_cast<size_t>(rows));
   left->ids = std::move(ids);
@@ -73,17 +73,18 @@ int64_t usable_rows(const RunContext& context, const KeptRun& before, const std:
   const int64_t unit = kept_unit(before.setup, run.keep, backend);
   const int64_t most = tokens - prompt_scoring_rows(tokens, before.setup.session.prefill_rows(backend));
   const int64_t rows =
-      resumable(before.snapshots.get(), std::min(common_beginning(before.ids, prompt), most) / unit * unit);
+      resumable(before.state.snapshots.get(), std::min(common_beginning(before.ids, prompt), most) / unit * unit);
   return rows < kMinSavedRows ? 0 : rows;
 }
 
-SessionPlan follow_run(const RunContext& context, std::unique_ptr<KeptRun> before, const PromptShape& prompt,
-                       const GenerateOptions& run, RunSetup* setup, KeptState* state) {
-  *setup = following_setup(context, before->setup, prompt, run);
-  if (before->draft) setup->draft->resume(std::move(before->draft), prompt.saved);
-  *state = {.cache = std::move(before->cache), .snapshots = std::move(before->snapshots)};
-  return {.layout = SessionLayout(context.device, context.compute, context.config, context.weights, setup->session),
-          .memory = std::move(before->memory)};
+PreparedRun follow_run(const RunContext& context, std::unique_ptr<KeptRun> before, const PromptShape& prompt,
+                       const GenerateOptions& run) {
+  RunSetup setup = following_setup(context, before->setup, prompt, run);
+  if (before->draft) setup.draft->resume(std::move(before->draft), prompt.saved);
+  SessionPlan plan{
+      .layout = SessionLayout(context.device, context.compute, context.config, context.weights, setup.session),
+      .memory = std::move(before->memory)};
+  return {.setup = std::move(setup), .plan = std::move(plan), .kept = std::move(before->state)};
 }
 
 }  // namespace headrace

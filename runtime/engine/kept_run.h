@@ -9,7 +9,7 @@
 
 #include "runtime/engine/output.h"
 #include "runtime/engine/run_setup.h"
-#include "runtime/session/session.h"
+#include "runtime/session/sequence.h"
 
 namespace headrace {
 
@@ -31,29 +31,22 @@ struct KeptRun {
   MemoryPlan memory;
   KeptOptions options;
   std::vector<int32_t> ids;  // the tokens of the cache's rows
-  std::unique_ptr<KvCache> cache;
-  std::unique_ptr<StateSnapshots> snapshots;  // null: all layers have rows
-  std::unique_ptr<KeptDraft> draft;           // null: the run had none
+  KeptState state;
+  std::unique_ptr<KeptDraft> draft;  // null: the run had none
 };
 
-// Takes the cache and the setup of a run that has ended. Null: there are too few rows, and nothing was taken.
+// Takes the state and the setup of a run that has ended. Null: there are too few rows, and nothing was taken. REQUIRES:
+// its executor has stopped.
 std::unique_ptr<KeptRun> keep_run(const std::vector<int32_t>& prompt, const GenerateOptions& run, const Output& output,
-                                  Session* session, RunSetup* setup);
+                                  Sequence* sequence, PreparedRun* prepared);
 
 // The number of the prompt's rows that a run with these options may take from `before`. 0: too few, or the run is
 // longer than the plan of `before` allows.
 int64_t usable_rows(const RunContext& context, const KeptRun& before, const std::vector<int32_t>& prompt,
                     const GenerateOptions& run);
 
-// What a session takes of the run before it.
-struct KeptState {
-  std::unique_ptr<KvCache> cache;  // null: a fresh run
-  std::unique_ptr<StateSnapshots> snapshots;
-};
-
-// Returns the plan of `before` for a run on its first `prompt.saved` rows. Fills the setup, with the draft resumed, and
-// the state.
-SessionPlan follow_run(const RunContext& context, std::unique_ptr<KeptRun> before, const PromptShape& prompt,
-                       const GenerateOptions& run, RunSetup* setup, KeptState* state);
+// A run on the first `prompt.saved` rows of `before`, by the plan of that run; its draft is resumed.
+PreparedRun follow_run(const RunContext& context, std::unique_ptr<KeptRun> before, const PromptShape& prompt,
+                       const GenerateOptions& run);
 
 }  // namespace headrace

@@ -15,7 +15,9 @@
 #include "runtime/engine/run_plan.h"
 #include "runtime/model/state_groups.h"
 #include "runtime/model/weights.h"
+#include "runtime/prefix/run.h"
 #include "runtime/session/layout.h"
+#include "runtime/session/sequence.h"
 #include "runtime/speculation/pending_tree.h"
 #include "runtime/speculation/verify_options.h"
 
@@ -52,6 +54,16 @@ struct RunSetup {
   int64_t most_tree_nodes = kMaxTreeNodes;  // of a tree whose size is chosen by what steps cost
   std::unique_ptr<Draft> draft;             // set by finalize()
   SessionOptions session;                   // with the draft; the engine sets the saved prefix
+};
+
+// A run that can be carried out.
+struct PreparedRun {
+  RunSetup setup;  // the plan's layout points to its draft
+  SessionPlan plan;
+  std::unique_ptr<PrefixRun> prefix{};  // null: none is read or saved
+  KeptState kept{};                     // of the run before
+
+  bool streams() const { return plan.memory.ring_slots > 0; }  // passes over the full KV wait for the link
 };
 
 // The limit of a run's tokens, prompt and answer: the context, or the limit of the runs that share kept rows.

@@ -1,4 +1,4 @@
-// The saved prefixes of one run: what it reads and what it saves; the engine makes it, Session::prefill uses it. Rows
+// The saved prefixes of one run: what it reads and what it saves; the engine makes it, Executor::prefill uses it. Rows
 // equal those of a fresh run bit for bit, so only rows are kept that any longer prompt would compute in the same way
 // (docs/design.md, section 6, rule 1): on the CPU every row of the prompt, since its bits depend only on the tokens up
 // to it, and so do they on a GPU if prefill is in 8 bits; otherwise whole groups of a prefill product are kept there,
@@ -79,7 +79,7 @@ class PrefixRun {
   const std::vector<std::string>& notes() const { return use_.notes; }
   std::vector<int64_t> states_to_save() const;  // the positions whose states it saves
 
-  // ---- Session::prefill, in this order ----
+  // ---- Executor::prefill, in this order ----
   // Evicts now to make room for what will be saved: the run fits its budgets.
   void begin(Device& device);
   // Reads the draft's rows into its buffers. False, as for restore_layer(): they are damaged.
@@ -104,7 +104,7 @@ class PrefixRun {
   // Waits until everything is saved if all layers were stored, unless `interrupt` is set. `interrupt` and `progress`
   // may be null. `use` has the statistics of earlier attempts at the same run.
   void finish(Progress* progress, const std::atomic<bool>* interrupt, PrefixUse* use);
-  // Stops saving; afterwards nothing reads the session's memory.
+  // Stops saving; afterwards nothing reads the sequence's memory.
   void abandon() noexcept;
 
  private:

@@ -25,12 +25,13 @@ struct ScoringNodes {
 
 }  // namespace
 
-PassAttention::PassAttention(const SessionPlan& plan, const SessionBuffers& buffers, const PassKv& kv)
-    : layout_(plan.layout), compute_(layout_.compute()), buffers_(buffers), kv_(kv) {}
+PassAttention::PassAttention(const SessionLayout& layout, const SessionBuffers& buffers)
+    : layout_(layout), compute_(layout.compute()), buffers_(buffers) {}
 
-void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope) {
+void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope) const {
   const StepWork& step = buffers_.step();
-  const KvCache::TailViews tail = kv_.cache.tail(layer);
+  const KvCache& cache = scope.sequence.cache();
+  const KvCache::TailViews tail = cache.tail(layer);
   const bool partial = scope.mode == StepMode::kPartial;
   PrefixAttentionParams params =
       attend_tail({.shape = attention_shape(pass, layout_.config().attention()),
@@ -41,23 +42,24 @@ void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope)
                    .path_stride = layout_.path_stride(),
                    .state = step.state,
                    .scratch = step.scratch,
-                   .first = partial ? kv_.partial->tail_first() : nullptr},
+                   .first = partial ? scope.sequence.partial()->tail_first() : nullptr},
                   {tail.ring_k, tail.ring_v, tail.pass_k, tail.pass_v, kTailRingRows, layout_.pass_rows()}, compute_);
   params.beside_tail = compute_.tracing().trace == nullptr;  // a trace shows the time of each
   if (partial) {
     params.positions = step.inputs.slots;
     partial_prefix(params, pass, layer, scope);
   } else {
-    params.shape.k_type = kv_.cache.shape().k_type;
-    params.shape.v_type = kv_.cache.shape().v_type;
+    params.shape.k_type = cache.shape().k_type;
+    params.shape.v_type = cache.shape().v_type;
     full_prefix(params, pass, layer, scope);
   }
 }
 
-void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope) {
+void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer,
+                                const PassScope& scope) const {
   PrefixLaunches::Seen seen;
-  KvCache& cache = kv_.cache;
-  PartialRows* const partial = kv_.partial;
+  const KvCache& cache = scope.sequence.cache();
+  PartialRows* const partial = scope.sequence.partial();
   int64_t end_row = tail_begin(scope.deepest_position);
   if (scope.mode == StepMode::kRefresh && partial->selects()) {
     const PartialOptions& options = layout_.options().partial;
@@ -73,7 +75,7 @@ void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, 
                   compute_);
   const int64_t sealed = cache.sealed_segments(), resident = std::min(sealed, cache.resident_segments(layer));
   for (int64_t i = 0; i < resident; ++i) fold.add(cache.resident_segment(layer, i));
-  KvStreamer* const streamer = kv_.streamer;
+  KvStreamer* const streamer = scope.streamer;
   if (streamer != nullptr && layer < cache.host_layers()) {
     fold.flush();  // resident segments need not wait for the link
     fold.follow();
@@ -89,12 +91,13 @@ void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, 
 }
 
 void PassAttention::partial_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer,
-                                   const PassScope& scope) {
-  params.shape.k_type = kv_.partial->k_type();
-  params.shape.v_type = kv_.partial->v_type();
+                                   const PassScope& scope) const {
+  const PartialRows& partial = *scope.sequence.partial();
+  params.shape.k_type = partial.k_type();
+  params.shape.v_type = partial.v_type();
   params.rotated_q = buffers_.step().rotated_q;
   PrefixFold fold(params, {.segments = segments_a_launch(params.shape)}, compute_);
-  for (const KvSegment& segment : kv_.partial->segments(layer, scope.deepest_position)) fold.add(segment);
+  for (const KvSegment& segment : partial.segments(layer, scope.deepest_position)) fold.add(segment);
   fold.finish(pass.work.attention);
 }
 

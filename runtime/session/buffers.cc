@@ -6,8 +6,8 @@
 
 namespace headrace {
 
-SessionBuffers::SessionBuffers(const SessionPlan& plan) : plan_(plan) {
-  const SessionLayout& layout = plan.layout;
+void SessionBuffers::allocate() {
+  const SessionLayout& layout = layout_;
   Device& device = layout.device();
   BumpAllocator size(nullptr), later(nullptr), host_size(nullptr);
   layout.carve_step(size, later);
@@ -32,19 +32,19 @@ SessionBuffers::SessionBuffers(const SessionPlan& plan) : plan_(plan) {
 
 void SessionBuffers::allocate_passes() {
   BumpAllocator size(nullptr), later_size(nullptr);
-  plan_.layout.carve_step(size, later_size);
-  pass_memory_ = plan_.layout.device().allocate(later_size.used_bytes(), "the buffers of a pass");
+  layout_.carve_step(size, later_size);
+  pass_memory_ = layout_.device().allocate(later_size.used_bytes(), "the buffers of a pass");
   BumpAllocator allocator(step_memory_.data()), later(pass_memory_.data());
-  step_ = plan_.layout.carve_step(allocator, later);
+  step_ = layout_.carve_step(allocator, later);
 }
 
 const int32_t* SessionBuffers::host_tree_tokens() const {
-  return reinterpret_cast<const int32_t*>(host_results_.data() + StepResult::bytes(plan_.layout.pass_rows()));
+  return reinterpret_cast<const int32_t*>(host_results_.data() + StepResult::bytes(layout_.pass_rows()));
 }
 
 Pass SessionBuffers::make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path) const {
-  const RowShape exact = plan_.layout.shape().exact();
-  const DType type = plan_.layout.weights().dtype();
+  const RowShape exact = layout_.shape().exact();
+  const DType type = layout_.weights().dtype();
   return {.work = work,
           .positions = positions,
           .rope = step_.rope,
@@ -52,46 +52,44 @@ Pass SessionBuffers::make_pass(const LayerWork& work, const int32_t* positions, 
           .k_type = exact.k_type,
           .v_type = exact.v_type,
           .hidden_type = path == ProductPath::kDecode ? DType::kF32 : type,
-          .eps = static_cast<float>(plan_.layout.config().rms_eps),
+          .eps = static_cast<float>(layout_.config().rms_eps),
           .rows = rows,
           .path = path,
-          .stream = &plan_.layout.compute()};
+          .stream = &layout_.compute()};
 }
 
 void SessionBuffers::upload_inputs(uint64_t bytes) const {
-  plan_.layout.compute().copy_small(step_.inputs.tokens, host_inputs_memory_.data(), bytes, Link::kHostToDevice,
-                                    "inputs");
+  layout_.compute().copy_small(step_.inputs.tokens, host_inputs_memory_.data(), bytes, Link::kHostToDevice, "inputs");
 }
 
 const int32_t* SessionBuffers::upload_source(std::span<const int32_t> rows) const {
   std::copy(rows.begin(), rows.end(), host_.source);
-  plan_.layout.compute().copy_small(step_.inputs.source, host_.source, rows.size_bytes(), Link::kHostToDevice,
-                                    "accepted");
+  layout_.compute().copy_small(step_.inputs.source, host_.source, rows.size_bytes(), Link::kHostToDevice, "accepted");
   return step_.inputs.source;
 }
 
 void SessionBuffers::download_samples(int64_t rows) const {
-  plan_.layout.compute().copy_small(host_result_.samples, step_.result.samples,
-                                    static_cast<uint64_t>(rows) * sizeof(int32_t), Link::kDeviceToHost, "samples");
+  layout_.compute().copy_small(host_result_.samples, step_.result.samples,
+                               static_cast<uint64_t>(rows) * sizeof(int32_t), Link::kDeviceToHost, "samples");
 }
 
 // The step's result, then its tokens.
 void SessionBuffers::download_result(int64_t nodes) const {
   const auto* const from = reinterpret_cast<const std::byte*>(step_.result.acceptance);
-  const uint64_t before = StepResult::bytes(plan_.layout.pass_rows());
+  const uint64_t before = StepResult::bytes(layout_.pass_rows());
   CHECK(from + before == reinterpret_cast<const std::byte*>(step_.inputs.tokens));
-  plan_.layout.compute().copy_small(host_results_.data(), from, before + static_cast<uint64_t>(nodes) * sizeof(int32_t),
-                                    Link::kDeviceToHost, "result");
+  layout_.compute().copy_small(host_results_.data(), from, before + static_cast<uint64_t>(nodes) * sizeof(int32_t),
+                               Link::kDeviceToHost, "result");
 }
 
 void SessionBuffers::download_log_probs() const {
-  plan_.layout.compute().copy_small(host_log_probs_memory_.data(), step_.log_probs.samples,
-                                    plan_.layout.log_probs_bytes(), Link::kDeviceToHost, "log-probabilities");
+  layout_.compute().copy_small(host_log_probs_memory_.data(), step_.log_probs.samples, layout_.log_probs_bytes(),
+                               Link::kDeviceToHost, "log-probabilities");
 }
 
 void SessionBuffers::download_ranked() const {
-  plan_.layout.compute().copy_small(host_ranked_.data(), step_.ranked, plan_.layout.ranked_bytes(), Link::kDeviceToHost,
-                                    "ranked");
+  layout_.compute().copy_small(host_ranked_.data(), step_.ranked, layout_.ranked_bytes(), Link::kDeviceToHost,
+                               "ranked");
 }
 
 }  // namespace headrace

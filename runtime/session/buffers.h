@@ -1,5 +1,6 @@
-// The buffers of a session in addition to its KV cache: a step's inputs and results on host and device, the residual
-// stream, the RoPE table, and the work buffers of passes. Owns the memory; others see views. Thread: the session's.
+// The buffers of an executor, none of which outlives a step in meaning: a step's inputs and results on host and device,
+// the residual stream, the RoPE table, and the work buffers of passes. Owns the memory; others see views. Thread: the
+// executor's.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,10 @@ namespace headrace {
 
 class SessionBuffers {
  public:
-  // Allocates the buffers of the whole run, and enqueues the computation of the RoPE table. `plan` must outlive this.
-  explicit SessionBuffers(const SessionPlan& plan);
+  // Allocates nothing. `layout` must outlive this.
+  explicit SessionBuffers(const SessionLayout& layout) : layout_(layout) {}
+  // The buffers of the whole run. Enqueues the computation of the RoPE table. Called once.
+  void allocate();
   void allocate_passes();  // call once prefill's memory is freed
 
   const StepWork& step() const { return step_; }
@@ -38,13 +41,13 @@ class SessionBuffers {
   void download_log_probs() const;
 
  private:
-  const SessionPlan& plan_;
+  const SessionLayout& layout_;
   DeviceBuffer step_memory_, pass_memory_;
   PinnedBuffer host_inputs_memory_, host_results_, host_ranked_, host_log_probs_memory_;
-  StepInputs host_;
-  StepResult host_result_;
+  StepInputs host_{};
+  StepResult host_result_{};
   StepLogProbs host_log_probs_;
-  StepWork step_;
+  StepWork step_{};
 };
 
 }  // namespace headrace

@@ -1,4 +1,4 @@
-// How far prefill is, for who watches it. Thread: the session's.
+// How far prefill is, for who watches it. Thread: the executor's.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // What prefill in 8 bits needs beside the rest of prefill: the converted matrices of a layer, its rows in 8 bits, and
 // the attention over both kinds of rows (docs/design.md, section 6; kernels/int8/op.h, kernels/int8_attention/op.h).
-// Views; owns nothing. Internal to Session. Thread: the session's.
+// Views; owns nothing. Internal to Executor. Thread: the executor's.
 #pragma once
 
 #include <cstdint>

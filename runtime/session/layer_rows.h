@@ -1,7 +1,7 @@
 // The K and V of the layer that prefill builds (docs/design.md, section 7): where they are built and attention reads
 // them, how rows come back in place of being computed, and how the finished layer reaches its tiers. Layers one after
 // another, in order, each by its place among the layers with rows (runtime/model/state_groups.h), in one buffer; the
-// next layer's rows wait until the last one's copies have run. Owns the buffers. Thread: the session's.
+// next layer's rows wait until the last one's copies have run. Owns the buffers. Thread: the executor's.
 #pragma once
 
 #include <cstdint>

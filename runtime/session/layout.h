@@ -1,6 +1,6 @@
-// The sizes of a session with given options, the layout of its buffers, and the plan of where its rows go. Allocates
-// nothing. A run is planned once: the SessionPlan that is checked, printed and used for predictions is the object that
-// Session executes. Thread: one.
+// The sizes of a session, that is, of a sequence and its executor; the layout of its buffers, and the plan of where its
+// rows go. Allocates nothing. A run is planned once: the SessionPlan that is checked, printed and used for predictions
+// is the object that is carried out. Thread: one.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The options of a session. Plain values; any thread.
+// The options of a sequence and its executor, which one plan joins. Plain values; any thread.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr int64_t kDrawnRows = 64;
 struct PromptScores {
   std::vector<int32_t> next;           // [prompt_tokens]: the tokens
   std::vector<float> log_probs;        // out: as many; NaN where the logits are not finite
-  StateComparison* compare = nullptr;  // null: nothing is compared; outlives the session
+  StateComparison* compare = nullptr;  // null: nothing is compared; outlives the run
 };
 
 struct SessionOptions {
@@ -55,9 +55,9 @@ struct SessionOptions {
   int64_t most_pending = kMaxPending;      // tokens that partial steps may leave pending
   // With an int8 copy: stream remainders instead of rows. None: on a GPU only. Set by tests and benches.
   std::optional<bool> remainders{};
-  PrefixRun* prefix = nullptr;     // saved prefixes to read and to save; outlives the session
-  Draft* draft = nullptr;          // gets the target's states, and is part of the plan; outlives the session
-  PromptScores* scores = nullptr;  // filled by prefill, which then computes every row; outlives the session
+  PrefixRun* prefix = nullptr;     // saved prefixes to read and to save; outlives the run
+  Draft* draft = nullptr;          // gets the target's states, and is part of the plan; outlives the run
+  PromptScores* scores = nullptr;  // filled by prefill, which then computes every row; outlives the run
 
   bool compares() const { return scores != nullptr && scores->compare != nullptr; }
   bool partial_on() const { return partial.shape.serves(context_tokens); }  // else every step reads all rows

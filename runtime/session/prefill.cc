@@ -6,8 +6,8 @@
 
 #include "kernels/elementwise/op.h"
 #include "offload/device/trace.h"
-#include "runtime/session/attend.h"
 #include "runtime/session/prompt_scores.h"
+#include "runtime/session/recur.h"
 
 namespace headrace {
 namespace {
@@ -32,12 +32,12 @@ class DrainOnExit {
 
 }  // namespace
 
-Prefill::Prefill(const SessionPlan& plan, const SessionBuffers& buffers, const PassKv& kv, const Watcher& watcher)
-    : layout_(plan.layout),
+Prefill::Prefill(Sequence& sequence, const SessionLayout& layout, const SessionBuffers& buffers, const Watcher& watcher)
+    : layout_(layout),
       options_(layout_.options()),
       compute_(layout_.compute()),
       buffers_(buffers),
-      kv_(kv),
+      sequence_(sequence),
       watcher_(watcher) {}
 
 bool Prefill::run(std::span<const int32_t> ids) {
@@ -45,15 +45,15 @@ bool Prefill::run(std::span<const int32_t> ids) {
   const PromptShape prompt = layout_.prompt();
   DeviceBuffer memory =
       device.allocate(carved_bytes([&](BumpAllocator& size) { layout_.carve_prefill(prompt, size); }), "prefill");
-  LayerRows rows(layout_, kv_.cache, kv_.partial);
+  LayerRows rows(layout_, sequence_.cache(), sequence_.partial());
   PinnedBuffer staging = device.allocate_pinned(
       PrefillStaging::bytes(options_.prompt_tokens, layout_.segment_tables(), layout_.scored()), "the prompt");
-  const DrainOnExit guard(compute_, kv_.cache, options_.prefix);
+  const DrainOnExit guard(compute_, sequence_.cache(), sequence_.prefix());
   BumpAllocator allocator(memory.data()), pinned(staging.data());
   work_ = layout_.carve_prefill(prompt, allocator);
   const PrefillStaging host =
       PrefillStaging::carve(pinned, options_.prompt_tokens, layout_.segment_tables(), layout_.scored());
-  if (options_.kept_rows > 0) kv_.cache.keep(options_.kept_rows);
+  if (options_.kept_rows > 0) sequence_.cache().keep(options_.kept_rows);
   upload_prompt(ids, host);
   rows.fill_tables(host.segments, work_.segments);
   embed_prompt();
@@ -61,27 +61,27 @@ bool Prefill::run(std::span<const int32_t> ids) {
   const bool finished =
       layers(rows) && draft(ids) && (!layout_.scored() || score_prompt(layout_, buffers_, work_, host, watcher_));
   keep_last_state();
-  if (kv_.snapshots != nullptr) kv_.snapshots->end(finished);
-  kv_.cache.finish_prefill(finished ? options_.prompt_tokens : options_.kept_rows);
+  if (sequence_.snapshots() != nullptr) sequence_.snapshots()->end(finished);
+  sequence_.cache().finish_prefill(finished ? options_.prompt_tokens : options_.kept_rows);
   // Reports errors of the host memory even if nothing was offloaded yet. An interrupted run needs none of it.
-  if (finished) kv_.cache.backing().wait_for_host_memory();
-  if (finished && options_.draft != nullptr) {
+  if (finished) sequence_.cache().backing().wait_for_host_memory();
+  if (finished && sequence_.draft() != nullptr) {
     const ScoringQueries last = scoring_queries(layout_, work_.layer, last_group_, 1);
-    options_.draft->observe_query({.q = last.q, .type = last.type, .refresh = true});
+    sequence_.draft()->observe_query({.q = last.q, .type = last.type, .refresh = true});
   }
   return finished;
 }
 
 // The states before the first row that is computed, but for those of a saved prefix (begin_prefix).
 void Prefill::begin_states() {
-  if (kv_.recurrent == nullptr) return;
+  if (sequence_.recurrent() == nullptr) return;
   if (options_.kept_rows > 0) {
-    kv_.snapshots->restore(options_.kept_rows, *kv_.recurrent, compute_);
+    sequence_.snapshots()->restore(options_.kept_rows, *sequence_.recurrent(), compute_);
   } else if (layout_.saved_rows() == 0) {
-    kv_.recurrent->clear(compute_);
+    sequence_.recurrent()->clear(compute_);
   }
-  if (kv_.snapshots == nullptr) return;
-  kv_.snapshots->begin(layout_.saved_rows(), layout_.snapshots(), layout_.most_snapshots());
+  if (sequence_.snapshots() == nullptr) return;
+  sequence_.snapshots()->begin(layout_.saved_rows(), layout_.snapshots(), layout_.most_snapshots());
 }
 
 void Prefill::upload_prompt(std::span<const int32_t> ids, const PrefillStaging& host) {
@@ -153,8 +153,8 @@ bool Prefill::layers(LayerRows& rows) {
 
 // The states at the input of a layer.
 void Prefill::show_draft(int64_t layer) {
-  if (options_.draft == nullptr) return;
-  options_.draft->prefill_layer(
+  if (sequence_.draft() == nullptr) return;
+  sequence_.draft()->prefill_layer(
       {layer, work_.hidden, layout_.weights().dtype(), layout_.computed_rows(), layout_.saved_rows()});
 }
 
@@ -166,44 +166,44 @@ int64_t Prefill::group_rows(int64_t first) const {
 
 // The partial KV takes the rows of a layer that is built; queries of the last group select blocks.
 void Prefill::fill_partial(int64_t layer, const LayerRows& rows) {
-  if (kv_.partial == nullptr) return;
+  if (sequence_.partial() == nullptr) return;
   const int64_t prompt = options_.prompt_tokens;
-  int64_t scoring = kv_.partial->selects() ? prompt_scoring_rows(prompt, layout_.prefill_group()) : 0;
+  int64_t scoring = sequence_.partial()->selects() ? prompt_scoring_rows(prompt, layout_.prefill_group()) : 0;
   if (layout_.group_shift() > 0) scoring = std::min(scoring, last_group_);
   CHECK(scoring <= last_group_, "scoring=", scoring, " of ", last_group_);
-  kv_.partial->fill_layer(layer, prompt, rows.host_segments(layer),
-                          scoring_queries(layout_, work_.layer, last_group_, scoring), compute_);
+  sequence_.partial()->fill_layer(layer, prompt, rows.host_segments(layer),
+                                  scoring_queries(layout_, work_.layer, last_group_, scoring), compute_);
 }
 
 // The draft's saved rows are read first.
 bool Prefill::begin_prefix() {
-  if (options_.prefix == nullptr) return true;
-  options_.prefix->begin(layout_.device());
+  if (sequence_.prefix() == nullptr) return true;
+  sequence_.prefix()->begin(layout_.device());
   const std::vector<PromptStates> states =
-      options_.draft != nullptr ? options_.draft->prompt_states() : std::vector<PromptStates>();
-  if (!options_.prefix->restore_draft(states, compute_)) return false;
-  return kv_.recurrent == nullptr || restore_states();
+      sequence_.draft() != nullptr ? sequence_.draft()->prompt_states() : std::vector<PromptStates>();
+  if (!sequence_.prefix()->restore_draft(states, compute_)) return false;
+  return sequence_.recurrent() == nullptr || restore_states();
 }
 
 // The states behind a saved prefix.
 bool Prefill::restore_states() {
-  if (!options_.prefix->restore_states(*kv_.recurrent, compute_)) return false;
+  if (!sequence_.prefix()->restore_states(*sequence_.recurrent(), compute_)) return false;
   const int64_t saved = layout_.saved_rows();
-  if (saved == 0 || kv_.snapshots->next(saved - 1, saved) == 0) return true;
+  if (saved == 0 || sequence_.snapshots()->next(saved - 1, saved) == 0) return true;
   for (int64_t layer = 0; layer < layout_.groups().recurrent_layers(); ++layer) {
-    kv_.snapshots->take(saved, layer, *kv_.recurrent, compute_);
+    sequence_.snapshots()->take(saved, layer, *sequence_.recurrent(), compute_);
   }
   return true;
 }
 
 bool Prefill::draft(std::span<const int32_t> ids) {
-  if (options_.draft == nullptr) return true;
-  if (options_.prefix != nullptr) {
+  if (sequence_.draft() == nullptr) return true;
+  if (sequence_.prefix() != nullptr) {
     std::shared_ptr<Event> made = layout_.device().make_event();
     compute_.record(*made);
-    options_.prefix->draft_made(options_.draft->prompt_states(), std::move(made));
+    sequence_.prefix()->draft_made(sequence_.draft()->prompt_states(), std::move(made));
   }
-  return options_.draft->finish_prefill(ids, watcher_.progress, watcher_.interrupt);
+  return sequence_.draft()->finish_prefill(ids, watcher_.progress, watcher_.interrupt);
 }
 
 // On a GPU, large groups need weights in the compute type: quantised matrices are dequantised once a layer, or, in a
@@ -256,23 +256,23 @@ void Prefill::recur(const Pass& pass, const Group& group) {
   const LayerSpec& spec = group.weights.spec;
   const int64_t end = group.first + group.rows;
   for (int64_t first = group.first; first < end;) {
-    const int64_t snapshot = kv_.snapshots != nullptr ? kv_.snapshots->next(first, end) : 0;
+    const int64_t snapshot = sequence_.snapshots() != nullptr ? sequence_.snapshots()->next(first, end) : 0;
     const int64_t before = first - group.first;
     Pass part = pass;
     part.rows = (snapshot > 0 ? snapshot : end) - first;
     part.work.qkv = pass.at(pass.work.qkv, before * spec.in_width());
     part.work.attention = pass.at(pass.work.attention, before * spec.out_width());
-    delta_prefill(part, group.weights, delta_state(*kv_.recurrent, group.place), work_.delta);
-    if (snapshot > 0) kv_.snapshots->take(snapshot, group.place, *kv_.recurrent, compute_);
+    delta_prefill(part, group.weights, delta_state(*sequence_.recurrent(), group.place), work_.delta);
+    if (snapshot > 0) sequence_.snapshots()->take(snapshot, group.place, *sequence_.recurrent(), compute_);
     first += part.rows;
   }
 }
 
 void Prefill::save_states(int64_t layer) {
-  if (options_.prefix == nullptr) return;
+  if (sequence_.prefix() == nullptr) return;
   std::shared_ptr<Event> taken = layout_.device().make_event();
   compute_.record(*taken);
-  options_.prefix->states_taken(layer, *kv_.snapshots, std::move(taken));
+  sequence_.prefix()->states_taken(layer, *sequence_.snapshots(), std::move(taken));
 }
 
 void Prefill::attend(const Pass& pass, const Group& group, const LayerRows& rows) {

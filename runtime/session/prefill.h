@@ -15,7 +15,7 @@
 // In 8 bits (int8_prefill.h) the products and the attention to earlier tiles have other kernels; rows are built, stored
 // and restored alike.
 //
-// One object per prompt; run() allocates and frees its memory. Thread: the session's.
+// One object per prompt; run() allocates and frees its memory. Thread: the executor's.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ namespace headrace {
 class Prefill {
  public:
   // All references must outlive this. Nothing streams.
-  Prefill(const SessionPlan& plan, const SessionBuffers& buffers, const PassKv& kv, const Watcher& watcher);
+  Prefill(Sequence& sequence, const SessionLayout& layout, const SessionBuffers& buffers, const Watcher& watcher);
 
   // Runs the prompt through all layers and fills the cache, the partial KV and the draft. Copies the state of the last
   // row to the step's residual stream. False: it was interrupted, or a saved prefix is damaged().
@@ -65,7 +65,7 @@ class Prefill {
   const SessionOptions& options_;
   Stream& compute_;
   const SessionBuffers& buffers_;
-  const PassKv kv_;
+  Sequence& sequence_;
   const Watcher watcher_;
   PrefillWork work_{};
   int64_t last_group_ = 0;  // rows of the group that was computed last

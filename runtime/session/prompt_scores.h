@@ -1,5 +1,5 @@
 // Scores the tokens of a prompt by prefill's own states, for perplexity: the log-probability of each next token, and,
-// if another run's states are there, how far the two distributions are from each other. Thread: the session's.
+// if another run's states are there, how far the two distributions are from each other. Thread: the executor's.
 #pragma once
 
 #include "runtime/session/buffers.h"

@@ -1,5 +1,5 @@
 // Compares what two runs over the same prompt predict: the first leaves the final states of its rows, the second
-// computes the logits of both from the same head. Plain values. Thread: the session's.
+// computes the logits of both from the same head. Plain values. Thread: the executor's.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,4 @@
-// The layout of a session's buffers, without the KV cache. Views; owns nothing. Internal to Session. Thread: the
-// session's.
+// The layout of an executor's buffers. Views; owns nothing. Internal to Executor. Thread: the executor's.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// A small model on a device, ready for sessions: shared by the tests of runtime/session/session.h. CUDA instances exist
-// on machines with a GPU; their names begin with "cuda".
+// A small model on a device, ready for sessions: shared by the tests of runtime/session/executor.h. CUDA instances
+// exist on machines with a GPU; their names begin with "cuda".
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "offload/device/backends.h"
@@ -15,7 +16,7 @@
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/weight_store.h"
 #include "runtime/model/weights.h"
-#include "runtime/session/session.h"
+#include "runtime/session/executor.h"
 #include "tests/support/sanitized.h"
 
 namespace headrace::testing {
@@ -65,6 +66,32 @@ inline std::string name_of_device_and_type(const ::testing::TestParamInfo<Device
 
 // A type of a table may be that of the KV cache alone: then the weights are bf16.
 inline DType weights_type(DType type) { return low_bit(type) ? DType::kBF16 : type; }
+
+struct PlannedSequence {
+  PlannedSequence(SessionPlan the_plan, KeptState kept)
+      : planned(std::move(the_plan)), sequence(planned, std::move(kept)) {}
+  const SessionPlan planned;
+  Sequence sequence;
+};
+// A sequence and its executor, as the engine joins them.
+class Session : private PlannedSequence, public Executor {
+ public:
+  explicit Session(SessionPlan the_plan, KeptState kept = {})
+      : PlannedSequence(std::move(the_plan), std::move(kept)), Executor(planned, sequence) {}
+
+  const SessionLayout& layout() const { return planned.layout; }
+  const MemoryPlan& plan() const { return planned.memory; }
+  int64_t rows() const { return sequence.rows(); }
+  int64_t pending_rows() const { return sequence.pending_rows(); }
+  bool partial_ready() const { return sequence.partial_ready(); }
+  const StateSnapshots* snapshots() const { return sequence.snapshots(); }
+  SequenceStats stats() const { return sequence.stats(); }
+  void begin_host_memory(uint64_t beside_bytes) { sequence.begin_host_memory(beside_bytes); }
+  KeptState release() {
+    stop();
+    return sequence.release();
+  }
+};
 
 // `dtype`: of the weights and of the cache.
 struct LoadedModel {

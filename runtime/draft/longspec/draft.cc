@@ -3,7 +3,7 @@
 // depend only on a row's token and position: rows of the prompt and of accepted tokens need no attention before they
 // enter the cache.
 //     x1 = e + SelfAttn(RMSNorm(e)),  x2 = x1 + CrossAttn(RMSNorm(x1)),  x3 = x2 + MLP(RMSNorm(x2)),  logits = head(x3)
-// Reads weights that the engine owns and the session's KV cache.
+// Reads weights that the engine owns and the sequence's KV cache.
 #include <algorithm>
 
 #include "runtime/draft/layer_draft.h"

@@ -27,6 +27,7 @@ namespace headrace {
 namespace {
 
 using testing::LoadedModel;
+using testing::Session;
 
 constexpr const char* kTarget = "llama31";  // 4 layers, hidden 64, 4 heads of 16 and 2 KV heads, 512 ids; so has MTP's
 constexpr size_t kPrompt = 1000;            // decoding crosses the end of the second segment
@@ -186,7 +187,7 @@ class EveryDraft : public ::testing::TestWithParam<Instance> {
     EXPECT_EQ(tokens, plain(c)) << c.name();
     const bool on_host = options_.type == SpecType::kNgram || c.tree.starts_with("opt");
     if (!options_.look_up) {  // it decides from step to step
-      EXPECT_EQ(run.session->stats().steps_on_device == 0, on_host) << c.name();
+      EXPECT_EQ(run.session->steps_on_device() == 0, on_host) << c.name();
     }
     ++runs_;
   }
@@ -551,8 +552,8 @@ TEST_P(EveryDraft, IsJudgedOnTheDevice) {
       root = step.acceptance.next;
     }
     EXPECT_GT(longest, 1) << tree << ": a path of the root alone proves little";
-    EXPECT_EQ(runs.on_device().stats().steps_on_device, static_cast<int64_t>(std::size(kSteps)));
-    EXPECT_EQ(runs.on_device().stats().commits_on_device, static_cast<int64_t>(std::size(kSteps)) - by_the_host);
+    EXPECT_EQ(runs.on_device().steps_on_device(), static_cast<int64_t>(std::size(kSteps)));
+    EXPECT_EQ(runs.on_device().commits_on_device(), static_cast<int64_t>(std::size(kSteps)) - by_the_host);
   }
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/draft/draft_model.h"
-#include "runtime/session/session.h"
+#include "runtime/session/executor.h"
 #include "runtime/speculation/accept.h"
 #include "tests/offload/device/gate.h"
 #include "tests/support/session_fixture.h"

@@ -16,6 +16,7 @@ namespace headrace {
 namespace {
 
 using testing::LoadedModel;
+using testing::Session;
 using testing::talk;
 using testing::Turns;
 
@@ -90,12 +91,11 @@ TEST_P(HybridKept, RunsHaveTheBitsOfFreshOnes) {
     EXPECT_EQ(before->snapshots()->last(common), kept) << common;
     options.prompt_tokens = static_cast<int64_t>(second.size());
     options.kept_rows = kept;
-    std::unique_ptr<StateSnapshots> snapshots = before->take_snapshots();
-    std::unique_ptr<KvCache> cache = before->take_cache();
+    KeptState state = before->release();
     Session session(
         {.layout = SessionLayout(*model.device, *model.compute, model.checkpoint->config(), model.weights, options),
          .memory = before->plan()},
-        std::move(cache), std::move(snapshots));
+        std::move(state));
     testing::decode_plainly(session, second, 4, &following);
     EXPECT_EQ(following, fresh) << "the first " << common;
   }

@@ -39,12 +39,13 @@ class SlowPinning final : public testing::ForwardingDevice {
 
 class InterruptedPrefill : public ::testing::Test {
  protected:
-  std::unique_ptr<Session> session() {
+  std::unique_ptr<testing::Session> session() {
     SessionOptions options{.prompt_tokens = 1500, .context_tokens = 1510, .kv = KvMode::kHost};
     options.k_type = options.v_type = DType::kF32;
     options.prefill_group = 64;
     options.host_piece_bytes = 1;  // a piece for each layer
-    return std::make_unique<Session>(plan_session(device_, *compute_, checkpoint_->config(), weights_, options));
+    return std::make_unique<testing::Session>(
+        plan_session(device_, *compute_, checkpoint_->config(), weights_, options));
   }
   void SetUp() override { weights_.load(*checkpoint_, device_, nullptr, nullptr); }
   int layers() const { return static_cast<int>(checkpoint_->config().layer_count()); }

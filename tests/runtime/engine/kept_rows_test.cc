@@ -24,6 +24,7 @@ namespace headrace {
 namespace {
 
 using testing::LoadedModel;
+using testing::Session;
 using testing::talk;
 using testing::Turns;
 
@@ -217,11 +218,11 @@ TEST_P(KeptRows, GiveTheBitsOfAFreshRun) {
       testing::decode_plainly(*before, first, 8);
       options.prompt_tokens = static_cast<int64_t>(second.size());
       options.kept_rows = kept;
-      std::unique_ptr<KvCache> cache = before->take_cache();
+      KeptState state = before->release();
       Session session(
           {.layout = SessionLayout(*model.device, *model.compute, model.checkpoint->config(), model.weights, options),
            .memory = before->plan()},
-          std::move(cache));
+          std::move(state));
       testing::decode_plainly(session, second, 8, &following);
       EXPECT_EQ(following, fresh) << "the first " << common << ", --kv " << static_cast<int>(kv);
     }

@@ -18,6 +18,7 @@ namespace headrace {
 namespace {
 
 using testing::Room;
+using testing::Session;
 
 // ---- On paper -------------------------------------------------------------------------------------------------------
 

@@ -132,7 +132,7 @@ TEST_P(OverflowOnDevice, OfAWrongGuessEndsNothing) {
   const testing::LoadedModel model(broken_, DType::kF32, GetParam());
   SessionOptions run = model.options(kPrompt, 20);
   run.pass_rows = 4;
-  const std::unique_ptr<Session> session = model.session(run);
+  const std::unique_ptr<testing::Session> session = model.session(run);
   std::vector<int32_t> tokens = {*session->prefill(prompt(), nullptr, nullptr)};
   Tree tree;
   Acceptance acceptance;

@@ -96,7 +96,7 @@ TEST_P(Overflow, OfAPromptsTokenIsNotSaved) {
     options.prefix = &run;
     PrefixUse use;
     {
-      const std::unique_ptr<Session> session = model.session(options);
+      const std::unique_ptr<testing::Session> session = model.session(options);
       try {
         session->prefill(ids, nullptr, nullptr);
       } catch (const Error&) {  // the first token's logits are not finite either

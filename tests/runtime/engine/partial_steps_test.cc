@@ -13,6 +13,7 @@ namespace headrace {
 namespace {
 
 using testing::LoadedModel;
+using testing::Session;
 
 Tree chain(const std::vector<int32_t>& tokens) {
   Tree tree;

@@ -43,7 +43,7 @@ TEST_P(ReplayedSteps, EqualEnqueuedOnes) {
     auto session = model.session(options);
     ReplayedRun said;
     said.tokens = testing::decode_plainly(*session, testing::made_up_ids(kPrompt, vocab), kTokens, &said.logits);
-    said.replayed = session->stats().replayed_steps;
+    said.replayed = session->replayed_steps();
     return said;
   };
   const ReplayedRun enqueued = say(false), replayed = say(true);
@@ -83,7 +83,7 @@ TEST_P(ReplayedSteps, TreesOfManySizes) {
       session->commit(acceptance);
       root = samples[static_cast<size_t>(acceptance.nodes.back())];
     }
-    said.replayed = session->stats().replayed_steps;
+    said.replayed = session->replayed_steps();
     return said;
   };
   const ReplayedRun enqueued = say(false), replayed = say(true);
@@ -129,7 +129,7 @@ TEST_P(ReplayedSteps, GrowTrees) {
       session->commit({.nodes = {0}, .next = samples[0]});
       root = samples[0];
     }
-    said.replayed = session->stats().replayed_steps;
+    said.replayed = session->replayed_steps();
     return said;
   };
   const ReplayedRun enqueued = say(false), replayed = say(true);

@@ -78,7 +78,7 @@ class ResidualStream : public ::testing::TestWithParam<DeviceChoice> {
   std::vector<float> logits(DType type, int64_t steps) const {
     const testing::LoadedModel model(folder_.path(), type, GetParam());
     const std::vector<int32_t> prompt = testing::made_up_ids(70, kVocab);
-    const std::unique_ptr<Session> session =
+    const std::unique_ptr<testing::Session> session =
         model.session(model.options(static_cast<int64_t>(prompt.size()), steps + 2));
     std::vector<std::vector<float>> all;
     testing::decode_plainly(*session, prompt, steps + 1, &all);

@@ -20,6 +20,7 @@ namespace {
 
 using testing::kSanitized;
 using testing::LoadedModel;
+using testing::Session;
 
 // Their heads have 32 elements, which int4 needs. Most layers of the second have a recurrent state in place of rows.
 constexpr const char *kModel = "qwen3", *kHybrid = "qwen35";

@@ -11,7 +11,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/model/files/shapes.h"
 #include "runtime/model/random_checkpoint.h"
-#include "runtime/session/session.h"
+#include "runtime/session/executor.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
 

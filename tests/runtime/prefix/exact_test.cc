@@ -15,6 +15,7 @@ namespace headrace {
 namespace {
 
 using testing::LoadedModel;
+using testing::Session;
 
 constexpr int64_t kPrefillGroup = 512;  // of prefill, so that a GPU's rows are kept in this unit
 constexpr int64_t kTokens = 12;

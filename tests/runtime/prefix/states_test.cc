@@ -21,6 +21,7 @@ namespace headrace {
 namespace {
 
 using testing::LoadedModel;
+using testing::Session;
 
 constexpr int32_t kTinyVocab = 320;
 constexpr int64_t kGpuGroup = 512;

@@ -1,0 +1,140 @@
+#include "runtime/engine/attempt.h"
+
+#include <utility>
+
+#include "offload/device/trace.h"
+
+namespace headrace {
+namespace {
+
+double per_second(int64_t count, double ms) { return ms > 0 ? static_cast<double>(count) / (ms / 1000) : 0; }
+
+// Bytes over the link since the device was opened.
+struct LinkBytes {
+  uint64_t in = 0, out = 0;
+};
+LinkBytes link_bytes(const Device& device) {
+  return {.in = device.bytes_over(Link::kHostToDevice), .out = device.bytes_over(Link::kDeviceToHost)};
+}
+
+DraftingOptions drafting_options(const PreparedRun& run, const GenerateOptions& options) {
+  const SessionOptions& session = run.setup.session;
+  return {.limits = options.tree_limits,
+          .most_nodes = run.setup.most_tree_nodes,
+          .streams = run.streams(),
+          .verify = *run.setup.verify.mode,
+          .partial = session.partial_on() ? session.partial.shape : PartialShape{},
+          .most_steps = run.setup.max_tokens,
+          .step_costs = options.step_costs};
+}
+
+}  // namespace
+
+Attempt::Attempt(Attempted& run, PreparedRun prepared)
+    : run_(run),
+      prepared_(std::move(prepared)),
+      drafting_(prepared_.setup.model, prepared_.setup.draft.get(), *run.engine.compute,
+                drafting_options(prepared_, run.options)),
+      sequence_(prepared_.plan, std::move(prepared_.kept)),
+      executor_(prepared_.plan, sequence_),
+      output_(run.engine.tokenizer ? &*run.engine.tokenizer : nullptr, run.engine.end_ids, run.options,
+              prepared_.setup.max_tokens) {
+  report_plan();
+}
+
+void Attempt::report_plan() {
+  GenerateResult& result = run_.result;
+  const RunSetup& setup = prepared_.setup;
+  const std::optional<MachineRates>& rates = run_.engine.rates;
+  result.plan = prepared_.plan.memory;
+  if (setup.model != nullptr) result.draft_window = setup.model->window(setup.draft_run);
+  if (rates) result.link_peak_gb_per_s = rates->to_device_gb_per_s;
+  if (!rates || !rates->known() || run_.options.keep != KeepRows::kNone) return;
+  const RunPlan whole = run_plan(run_.engine.context(), setup, result.plan);
+  if (whole.predictable()) result.predicted = predict(whole, *rates);
+}
+
+std::optional<int32_t> Attempt::prefill() {
+  Engine::Impl& engine = run_.engine;
+  sequence_.begin_host_memory(engine.weights->staging_bytes() +
+                              (engine.draft_model ? engine.draft_model->staging_bytes() : 0));
+  std::optional<int32_t> first;
+  if (engine.load_weights(run_.progress, run_.options.interrupt)) {
+    engine.check_weights();
+    if (!run_.started) run_.started = HostClock::now();
+    first = read_prompt();
+  }
+  if (!first) output_.interrupted();
+  return first;
+}
+
+std::optional<int32_t> Attempt::read_prompt() {
+  std::optional<int32_t> first;
+  const Device& device = *run_.engine.device;
+  const LinkBytes before = link_bytes(device);
+  {
+    const HostSpan span(device.trace(), "prefill");
+    first = executor_.prefill(run_.prompt, run_.progress, run_.options.interrupt);
+  }
+  const LinkBytes after = link_bytes(device);
+  run_.result.transfers.prefill_h2d_bytes += after.in - before.in;
+  run_.result.transfers.prefill_d2h_bytes += after.out - before.out;
+  Timings& timings = run_.result.timings;
+  const SequenceStats stats = sequence_.stats();
+  timings.host_memory_ms += stats.host_memory_ms;
+  timings.host_wait_ms += stats.host_wait_ms;
+  if (!first) return first;
+  timings.ttft_ms = ms_since(*run_.started);
+  timings.prefill_tokens_per_s = per_second(prepared_.plan.layout.computed_rows(), timings.ttft_ms);
+  return first;
+}
+
+void Attempt::decode(int32_t first) {
+  if (output_.max_tokens() == 0) return;
+  const uint64_t prefill_written = sequence_.stats().spill.written_bytes;
+  if (run_.progress) run_.progress->begin("decode", "tokens", output_.max_tokens());
+  const HostClock::time_point start = HostClock::now();
+  const Device& device = *run_.engine.device;
+  const LinkBytes before = link_bytes(device);
+  {
+    const HostSpan span(device.trace(), "decode");
+    DecodeLoop loop({.prepared = prepared_,
+                     .options = run_.options,
+                     .model = run_.engine.checkpoint->path(),
+                     .sequence = sequence_,
+                     .executor = executor_,
+                     .drafting = drafting_,
+                     .output = output_,
+                     .progress = run_.progress});
+    run_.options.forced.empty() ? loop.run(first) : loop.follow(&run_.result.forced);
+  }
+  GenerateResult& result = run_.result;
+  Timings& timings = result.timings;
+  result.speculation = drafting_.speculation();
+  timings.step_ms = drafting_.step_ms();
+  timings.decode_steps = static_cast<int64_t>(timings.step_ms.size());
+  timings.decode_tokens = output_.taken() - 1;  // the first is prefill's
+  timings.decode_ms = ms_since(start);
+  timings.decode_tokens_per_s = per_second(timings.decode_tokens, timings.decode_ms);
+  const LinkBytes after = link_bytes(device);
+  result.transfers.decode_h2d_bytes = after.in - before.in;
+  result.transfers.decode_d2h_bytes = after.out - before.out;
+  result.spill = {sequence_.stats().spill, prefill_written, prepared_.setup.session.spill.folder};
+  if (run_.progress) run_.progress->end();
+}
+
+bool Attempt::finish() {
+  if (PromptScores* const scores = prepared_.setup.session.scores) run_.result.log_probs = scores->log_probs;
+  if (PrefixRun* const prefix = prepared_.prefix.get()) {
+    prefix->finish(run_.progress, run_.options.interrupt, &run_.result.prefix);
+    if (prefix->damaged()) return false;
+  }
+  if (run_.options.keep != KeepRows::kNone) {
+    executor_.stop();
+    run_.engine.kept = keep_run(run_.prompt, run_.options, output_, &sequence_, &prepared_);
+  }
+  output_.finish(&run_.result);
+  return true;
+}
+
+}  // namespace headrace
