@@ -1,18 +1,15 @@
-// The chunk form (chunks_isa.cc has its formulas), in f32. A first kernel makes two matrices for each chunk and value
-// head, all at once: T, the inverse of I + L, and the weights of o. A second one walks the chunks, a block with a value
-// head's state for 32 of its columns in shared memory:
+// The chunk form (chunks_isa.cc has its formulas). chunk_matrices.cu makes T = (I + L)^-1 and the weights of o, for all
+// chunks at once. The kernel here walks the chunks, a block with 64 columns of a value head's state:
 //
 //   R_i = beta_i (v_i - exp(G_i) S^T k_i);  D = T R;  o_i = exp(G_i) S^T q_i + (weights D)_i;
 //   S <- exp(G_n) S + sum over j of exp(G_n - G_j) k_j D_j^T
 //
-// T's elements are at most 1 by magnitude where k has norm 1: they are k_i^T (a product of contractions) k_j. Every sum
-// is one chain of fused multiply-adds in ascending order, unless a comment has another.
-#include <cstddef>
-
+// S stays in registers in f32, 16 of its rows in a warp. What is multiplied is two bf16 for a float
+// (chunk_layout.cuh), on tensor cores with f32 sums. T's elements are at most 1 by magnitude where k has norm 1: they
+// are k_i^T (a product of contractions) k_j.
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/rows.cuh"
-#include "kernels/cuda/warp.cuh"
 #include "kernels/recurrence/bodies.h"
+#include "kernels/recurrence/chunk_layout.cuh"
 #include "kernels/recurrence/cuda.cuh"
 #include "kernels/recurrence/shape.cuh"
 
@@ -20,327 +17,301 @@ namespace headrace::kernels::cuda {
 
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kRows = static_cast<int>(kDeltaChunkRows), kMatrix = kRows * kRows;
-static_assert(kRows == 64);
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kSlice = 64, kTiles = kSlice / 8;  // columns of a block, in tiles
+static_assert(16 * kWarps >= kMaxDeltaKeyDim);   // a warp has a tile of S's rows
+static_assert(kWarps == 2 * kRowTiles);          // and half of the columns of a tile of tokens
 
-__device__ float* matrices_of(const DeltaChunksParams& p, int64_t chunk, int64_t head) {
-  return static_cast<float*>(p.scratch) + (chunk * p.shape.v_heads + head) * 2 * kMatrix;
-}
+// A matrix of [rows, kSlice] in shared memory, hi and lo. A row has eight units of 16 bytes; unit u is at u ^ (row %
+// 8), so that eight rows' units do not meet in a bank.
+constexpr int kRowBytes = kSlice * 2;
+struct Matrix {
+  uint32_t hi;    // shared memory
+  uint32_t size;  // of hi; lo follows
 
-__device__ float4 load_four(const float* p) { return *reinterpret_cast<const float4*>(p); }
-
-// exp(a - b) for sums a of a later row: at most 1.
-__device__ float decay(double later, double earlier) { return expf(static_cast<float>(fmin(later - earlier, 0.0))); }
-
-// G of the chunk's rows, by the first warp: doubling steps over the lanes, for both halves of the rows. In double,
-// since the difference of two large sums may be the small decay of one token. The caller synchronises.
-__device__ void sum_decays(const DeltaChunksParams& p, int64_t chunk, int64_t head, double (&sums)[kRows]) {
-  if (threadIdx.x >= 32) return;
-  const int lane = static_cast<int>(threadIdx.x);
-  const float* const g = p.g + chunk * kRows * p.shape.v_heads + head;
-  double low = static_cast<double>(g[lane * p.shape.v_heads]);
-  double high = static_cast<double>(g[(lane + 32) * p.shape.v_heads]);
-#pragma unroll
-  for (int apart = 1; apart < 32; apart *= 2) {
-    const double low_before = __shfl_up_sync(kAllLanes, low, static_cast<unsigned>(apart));
-    const double high_before = __shfl_up_sync(kAllLanes, high, static_cast<unsigned>(apart));
-    if (lane >= apart) low += low_before, high += high_before;
+  __device__ void store(int row, int tile, int pair, float first, float second) const {
+    const uint32_t at = hi + static_cast<uint32_t>(row * kRowBytes + ((tile ^ row % 8) * 16) + pair * 4);
+    const Pair both = split(first, second);
+    store_word(at, static_cast<int>(both.hi));
+    store_word(at + size, static_cast<int>(both.lo));
   }
-  high += __shfl_sync(kAllLanes, low, 31);
-  sums[lane] = low;
-  sums[lane + 32] = high;
-}
-
-// ---- The matrices ---------------------------------------------------------------------------------------------------
-
-constexpr int kTileDims = 32, kTileStride = kTileDims + 4;  // a stride of 4 banks: float4s of neighbouring rows
-constexpr int kLowerStride = kRows + 1, kInverseStride = kRows + 8;
-
-struct MatrixRoom {
-  double sums[kRows];
-  float lower[kRows * kLowerStride];  // L
-  union {
-    struct {
-      float k[kRows * kTileStride], q[kRows * kTileStride];
-    } tile;
-    float inverse[kRows * kInverseStride];  // T
-  };
-};
-
-__device__ float dot_four(const float4& a, const float4& b, float sum) {
-  return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
-}
-
-// Thread (x, y) of 16 x 16 has rows y + 16 i and columns x + 16 j of k k^T and q k^T.
-struct Dots {
-  float kk[4][4], qk[4][4];
-};
-__device__ void multiply_tile(const MatrixRoom& room, int x, int y, Dots& dots) {
-  for (int dim = 0; dim < kTileDims; dim += 4) {
-    float4 columns[4];
+  // b of 16 rows from `row` on and kCount tiles of columns from `tile` on. kCount is even.
+  template <int kCount>
+  __device__ void load(int row, int tile, int lane, uint32_t (&hi_words)[kCount][2],
+                       uint32_t (&lo_words)[kCount][2]) const {
+    const int own = row + lane % 16;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) columns[j] = load_four(room.tile.k + (x + 16 * j) * kTileStride + dim);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float4 k = load_four(room.tile.k + (y + 16 * i) * kTileStride + dim);
-      const float4 q = load_four(room.tile.q + (y + 16 * i) * kTileStride + dim);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        dots.kk[i][j] = dot_four(k, columns[j], dots.kk[i][j]);
-        dots.qk[i][j] = dot_four(q, columns[j], dots.qk[i][j]);
-      }
+    for (int n = 0; n < kCount; n += 2) {
+      const uint32_t at = hi + static_cast<uint32_t>(own * kRowBytes + (((tile + n + lane / 16) ^ own % 8) * 16));
+      uint32_t words[4];
+      load_transposed(words, at);
+      hi_words[n][0] = words[0], hi_words[n][1] = words[1], hi_words[n + 1][0] = words[2],
+      hi_words[n + 1][1] = words[3];
+      load_transposed(words, at + size);
+      lo_words[n][0] = words[0], lo_words[n][1] = words[1], lo_words[n + 1][0] = words[2],
+      lo_words[n + 1][1] = words[3];
     }
   }
-}
-
-__device__ void load_tile(const DeltaChunksParams& p, int64_t first_row, int64_t key, int64_t dim, MatrixRoom& room) {
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * kTileDims / 4; i += kThreads) {
-    const int row = i / (kTileDims / 4), four = i % (kTileDims / 4) * 4;
-    const bool there = dim + four < p.shape.k_dim;
-    const int64_t from = (first_row + row) * k_width(p.shape) + key + dim + four;
-    const float4 none = {0.0f, 0.0f, 0.0f, 0.0f};
-    *reinterpret_cast<float4*>(room.tile.k + row * kTileStride + four) = there ? load_four(p.k + from) : none;
-    *reinterpret_cast<float4*>(room.tile.q + row * kTileStride + four) = there ? load_four(p.q + from) : none;
-  }
-}
-
-// T = (I + L)^-1, row by row: T_i = e_i - sum over m < i of L_im T_m. Four lanes have a column, each every fourth m.
-__device__ void invert(MatrixRoom& room) {
-  const int column = static_cast<int>(threadIdx.x) / 4, part = static_cast<int>(threadIdx.x) % 4;
-  for (int row = 0; row < kRows; ++row) {
-    float sum = 0.0f;
-    for (int m = part; m < row; m += 4) {
-      sum = fmaf(room.lower[row * kLowerStride + m], room.inverse[m * kInverseStride + column], sum);
-    }
-    sum = quad_sum(sum);
-    if (part == 0) room.inverse[row * kInverseStride + column] = (row == column ? 1.0f : 0.0f) - sum;
-    __syncwarp();  // a column's lanes are of one warp
-  }
-}
-
-// Grid: chunks x value heads.
-__global__ void __launch_bounds__(kThreads) delta_matrices_kernel(DeltaChunksParams p) {
-  __shared__ __align__(16) MatrixRoom room;
-  const int64_t chunk = blockIdx.x, head = blockIdx.y, first_row = chunk * kRows;
-  const int64_t key = key_head(p.shape, head) * p.shape.k_dim;
-  const int x = static_cast<int>(threadIdx.x) % 16, y = static_cast<int>(threadIdx.x) / 16;
-  sum_decays(p, chunk, head, room.sums);
-  Dots dots = {};
-  for (int64_t dim = 0; dim < p.shape.k_dim; dim += kTileDims) {
-    load_tile(p, first_row, key, dim, room);
-    __syncthreads();
-    multiply_tile(room, x, y, dots);
-    __syncthreads();
-  }
-  float* const inverse = matrices_of(p, chunk, head);
-  float* const weights = inverse + kMatrix;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int row = y + 16 * i;
-    const float beta = p.beta[(first_row + row) * p.shape.v_heads + head];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int column = x + 16 * j;
-      const float factor = decay(room.sums[row], room.sums[column]);
-      room.lower[row * kLowerStride + column] = column < row ? beta * (dots.kk[i][j] * factor) : 0.0f;
-      weights[row * kRows + column] = column <= row ? dots.qk[i][j] * factor : 0.0f;
-    }
-  }
-  __syncthreads();
-  invert(room);
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kMatrix; i += kThreads) {
-    inverse[i] = room.inverse[i / kRows * kInverseStride + i % kRows];
-  }
-}
-
-// ---- The walk -------------------------------------------------------------------------------------------------------
-
-constexpr int kSlice = 32;  // columns of a block
-static_assert(kThreads == kSlice / 4 * 32);
-
-// Shared memory of a block; state: [k_dim, kSlice].
-struct WalkRoom {
-  double sums[kRows];
-  float grown[kRows];  // exp(G_i)
-  float left[kRows];   // exp(G_n - G_i)
-  float right[kRows * kSlice], d[kRows * kSlice];
-  float state[1];
 };
-__host__ __device__ constexpr int walk_bytes(int64_t k_dim) {
-  return static_cast<int>(offsetof(WalkRoom, state) + sizeof(float) * static_cast<size_t>(k_dim * kSlice));
-}
-static_assert(offsetof(WalkRoom, state) % 16 == 0 && offsetof(WalkRoom, right) % 16 == 0);
-static_assert(walk_bytes(kMaxDeltaDim) <= 99 * 1024);
 
-// A thread's columns, four from `column` on; none if beyond v_dim, which is a multiple of 8.
+constexpr uint32_t kStateBytes = kMaxDeltaKeyDim * kRowBytes, kTokenBytes = kRows * kRowBytes;
+constexpr int kWalkBytes = static_cast<int>(2 * kStateBytes + 3 * 2 * kTokenBytes);
+static_assert(kWalkBytes <= 99 * 1024);
+
+// A lane of a warp: with g = lane / 4 and t = lane % 4 it has, of tokens, rows g and g + 8 of tile `row_tile` and
+// columns 2t and 2t + 1 of the four tiles from 4 half on; of S, rows g and g + 8 of tile `dim_tile` and the same
+// columns of all tiles.
 struct Place {
-  int64_t head, first_column, key;
-  int column, group;  // group: of 32, of rows
-  bool inside;
+  int64_t head, first_column;
+  int lane, g, t, row_tile, half, dim_tile;
 };
 
-__device__ void add_scaled(const float4& row, float factor, float (&sums)[4]) {
-  sums[0] = fmaf(factor, row.x, sums[0]);
-  sums[1] = fmaf(factor, row.y, sums[1]);
-  sums[2] = fmaf(factor, row.z, sums[2]);
-  sums[3] = fmaf(factor, row.w, sums[3]);
-}
+// The first fragments of k and q, which are loaded ahead of the chunk's work. All fragments are read from the L2 cache,
+// whose latency a block of eight warps hides only if many loads are in flight.
+constexpr int kAhead = 3;
+struct FirstFragments {
+  Fragment k[kAhead], q[kAhead];
+};
 
-// sums[i] += matrix^T x_i for rows x_i that follow one another. matrix: [steps, kSlice] in shared memory, from the
-// thread's columns on. The rows come from global memory, and no other warp reads them: several loads are in flight
-// instead.
-template <int kCount>
-__device__ void multiply_rows(const float* matrix, const float* rows, int64_t stride, int64_t steps,
-                              float (&sums)[kCount][4]) {
-#pragma unroll(8 / kCount)
-  for (int64_t step = 0; step < steps; step += 4) {
-    float4 x[kCount];
+// A lane's values of the chunk's tokens, and what multiplies D.
+struct Loaded {
+  float2 v[4][2];
+  float beta[2], grown[2], left[2];
+  float keep;  // exp(G_n)
+  Fragment inverse[kRowTiles];
+};
+
+struct Walk {
+  const DeltaChunksParams& p;
+  const Place at;
+  const Matrix state, right, d, left;
+
+  __device__ bool inside(int tile) const { return at.first_column + 8 * tile < p.shape.v_dim; }
+  __device__ int row(int down) const { return 16 * at.row_tile + at.g + 8 * down; }
+  __device__ int64_t value(int64_t first_row, int down) const {
+    return (first_row + row(down)) * p.shape.v_heads + at.head;
+  }
+  __device__ int64_t column(int tile) const { return at.first_column + 8 * tile + 2 * at.t; }
+  __device__ KeyMatrices keys(int64_t chunk) const { return key_matrices(p, chunk, key_head(p.shape, at.head)); }
+
+  __device__ void load(int64_t chunk, FirstFragments& first) const {
+    const KeyMatrices from = keys(chunk);
+    const int tiles = static_cast<int>(dim_tiles(p.shape));
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) x[i] = load_four(rows + i * stride + step);
+    for (int dim = 0; dim < kAhead; ++dim) {
+      if (dim >= tiles) break;
+      first.k[dim].load(from.k, at.row_tile * tiles + dim, at.lane);
+      first.q[dim].load(from.q, at.row_tile * tiles + dim, at.lane);
+    }
+  }
+  __device__ void load(int64_t chunk, Loaded& loaded) const {
+    const ValueMatrices values = value_matrices(p, chunk, at.head);
+    const float2 none = {0.0f, 0.0f};
 #pragma unroll
-    for (int u = 0; u < 4; ++u) {
-      const float4 row = load_four(matrix + (step + u) * kSlice);
+    for (int down = 0; down < 2; ++down) {
+      const int64_t of_row = value(chunk * kRows, down);
+      loaded.grown[down] = values.grown[row(down)];
+      loaded.left[down] = values.left[row(down)];
+      loaded.beta[down] = p.beta[of_row];
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        add_scaled(row, u == 0 ? x[i].x : u == 1 ? x[i].y : u == 2 ? x[i].z : x[i].w, sums[i]);
+      for (int n = 0; n < 4; ++n) {
+        const int tile = 4 * at.half + n;
+        loaded.v[n][down] =
+            inside(tile) ? *reinterpret_cast<const float2*>(p.v + of_row * p.shape.v_dim + column(tile)) : none;
+      }
+    }
+    loaded.keep = values.grown[kRows - 1];
+    load_lower(values.inverse, loaded.inverse);
+  }
+  // The warp's rows of a lower triangular matrix.
+  __device__ void load_lower(const uint4* matrix, Fragment (&fragments)[kRowTiles]) const {
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+      if (tile <= at.row_tile) fragments[tile].load(matrix, at.row_tile * kRowTiles + tile, at.lane);
+    }
+  }
+
+  // S^T k and S^T q of the warp's tokens.
+  __device__ void see(const KeyMatrices& from, FirstFragments& next, float (&of_k)[4][4], float (&of_q)[4][4]) const {
+    constexpr int kMost = static_cast<int>(kMaxDeltaKeyDim) / 16;
+    const int tiles = static_cast<int>(dim_tiles(p.shape));
+#pragma unroll
+    for (int dim = 0; dim < kMost; ++dim) {
+      if (dim >= tiles) break;
+      uint32_t hi[4][2], lo[4][2];
+      state.load(16 * dim, 4 * at.half, at.lane, hi, lo);
+      multiply_pairs(of_k, next.k[dim % kAhead], hi, lo);
+      multiply_pairs(of_q, next.q[dim % kAhead], hi, lo);
+      if (dim + kAhead < tiles) {
+        next.k[dim % kAhead].load(from.k, at.row_tile * tiles + dim + kAhead, at.lane);
+        next.q[dim % kAhead].load(from.q, at.row_tile * tiles + dim + kAhead, at.lane);
       }
     }
   }
-}
 
-__device__ void store_four(float* to, const float (&values)[4]) {
-  *reinterpret_cast<float4*>(to) = float4{values[0], values[1], values[2], values[3]};
-}
-
-// R of the thread's four rows.
-__device__ void right_sides(const DeltaChunksParams& p, int64_t first_row, const Place& place, int row,
-                            const float (&seen)[4][4], WalkRoom& room) {
+  // R of the warp's tokens, from S^T k.
+  __device__ void right_sides(const Loaded& loaded, const float (&seen)[4][4]) const {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int64_t value = (first_row + row + i) * p.shape.v_heads + place.head;
-    const float4 none = {0.0f, 0.0f, 0.0f, 0.0f};
-    const float4 v = place.inside ? load_four(p.v + value * p.shape.v_dim + place.first_column + place.column) : none;
-    const float beta = p.beta[value], grown = room.grown[row + i];
-    const float right[4] = {beta * (v.x - grown * seen[i][0]), beta * (v.y - grown * seen[i][1]),
-                            beta * (v.z - grown * seen[i][2]), beta * (v.w - grown * seen[i][3])};
-    store_four(room.right + (row + i) * kSlice + place.column, right);
-  }
-}
-
-// D of two rows. T has zeros behind its diagonal.
-__device__ void solve(const float* inverse, const Place& place, WalkRoom& room) {
-  const int row = 2 * place.group;
-  float sums[2][4] = {};
-  multiply_rows(room.right + place.column, inverse + row * kRows, kRows, row / 4 * 4 + 4, sums);
+    for (int down = 0; down < 2; ++down) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) store_four(room.d + (row + i) * kSlice + place.column, sums[i]);
-}
-
-// o of four rows, from S^T q.
-__device__ void outputs(const DeltaChunksParams& p, int64_t first_row, const float* weights, const Place& place,
-                        int row, float (&sums)[4][4], const WalkRoom& room) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float grown = room.grown[row + i];
-#pragma unroll
-    for (int c = 0; c < 4; ++c) sums[i][c] *= grown;
-  }
-  multiply_rows(room.d + place.column, weights + row * kRows, kRows, row + 4, sums);
-  if (!place.inside) return;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int64_t value = (first_row + row + i) * p.shape.v_heads + place.head;
-    store_four(p.o + value * p.shape.v_dim + place.first_column + place.column, sums[i]);
-  }
-}
-
-// The thread's rows of S, four at a time.
-__device__ void move_state(const DeltaChunksParams& p, int64_t first_row, const Place& place, WalkRoom& room) {
-  const float keep = room.grown[kRows - 1];
-  for (int64_t dim = 4 * place.group; dim < p.shape.k_dim; dim += 4 * (kThreads / (kSlice / 4))) {
-    float sums[4][4];
-#pragma unroll
-    for (int u = 0; u < 4; ++u) {
-      const float4 s = load_four(room.state + (dim + u) * kSlice + place.column);
-      sums[u][0] = s.x * keep, sums[u][1] = s.y * keep, sums[u][2] = s.z * keep, sums[u][3] = s.w * keep;
+      for (int n = 0; n < 4; ++n) {
+        right.store(row(down), 4 * at.half + n, at.t,
+                    loaded.beta[down] * (loaded.v[n][down].x - loaded.grown[down] * seen[n][2 * down]),
+                    loaded.beta[down] * (loaded.v[n][down].y - loaded.grown[down] * seen[n][2 * down + 1]));
+      }
     }
-#pragma unroll 8
-    for (int j = 0; j < kRows; ++j) {
-      const float4 k = load_four(p.k + (first_row + j) * k_width(p.shape) + place.key + dim);
-      const float4 d = load_four(room.d + j * kSlice + place.column);
-      const float left = room.left[j];
-      add_scaled(d, k.x * left, sums[0]);
-      add_scaled(d, k.y * left, sums[1]);
-      add_scaled(d, k.z * left, sums[2]);
-      add_scaled(d, k.w * left, sums[3]);
+  }
+
+  // c += matrix x for the warp's tokens; the matrix is lower triangular.
+  __device__ void multiply_lower(const Fragment (&matrix)[kRowTiles], const Matrix& x, float (&c)[4][4]) const {
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+      if (tile > at.row_tile) break;
+      uint32_t hi[4][2], lo[4][2];
+      x.load(16 * tile, 4 * at.half, at.lane, hi, lo);
+      multiply_pairs(c, matrix[tile], hi, lo);
+    }
+  }
+
+  // D, and D times exp(G_n - G_i).
+  __device__ void solve(const Loaded& loaded) const {
+    float c[4][4] = {};
+    multiply_lower(loaded.inverse, right, c);
+#pragma unroll
+    for (int down = 0; down < 2; ++down) {
+      const float factor = loaded.left[down];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const float first = c[n][2 * down], second = c[n][2 * down + 1];
+        d.store(row(down), 4 * at.half + n, at.t, first, second);
+        left.store(row(down), 4 * at.half + n, at.t, factor * first, factor * second);
+      }
+    }
+  }
+
+  __device__ void outputs(int64_t first_row, const Fragment (&weights)[kRowTiles], const Loaded& loaded,
+                          float (&c)[4][4]) const {
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) c[n][i] *= loaded.grown[i / 2];
+    }
+    multiply_lower(weights, d, c);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      if (!inside(4 * at.half + n)) continue;
+#pragma unroll
+      for (int down = 0; down < 2; ++down) {
+        *reinterpret_cast<float2*>(p.o + value(first_row, down) * p.shape.v_dim + column(4 * at.half + n)) = {
+            c[n][2 * down], c[n][2 * down + 1]};
+      }
+    }
+  }
+
+  __device__ void move_state(const Fragment (&transposed)[kRowTiles], float keep, float (&s)[kTiles][4]) const {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[n][i] *= keep;
     }
 #pragma unroll
-    for (int u = 0; u < 4; ++u) store_four(room.state + (dim + u) * kSlice + place.column, sums[u]);
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+      uint32_t hi[kTiles][2], lo[kTiles][2];
+      left.load(16 * tile, 0, at.lane, hi, lo);
+      multiply_pairs(s, transposed[tile], hi, lo);
+    }
   }
-}
 
-// Half of the threads have rows of k, the others rows of q.
-__device__ void walk_chunk(const DeltaChunksParams& p, int64_t chunk, const Place& place, WalkRoom& room) {
-  const int64_t first_row = chunk * kRows;
-  sum_decays(p, chunk, place.head, room.sums);
-  __syncthreads();
-  if (threadIdx.x < kRows) {
-    room.grown[threadIdx.x] = expf(static_cast<float>(room.sums[threadIdx.x]));
-    room.left[threadIdx.x] = decay(room.sums[kRows - 1], room.sums[threadIdx.x]);
+  __device__ void share_state(const float (&s)[kTiles][4]) const {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int down = 0; down < 2; ++down) {
+        state.store(16 * at.dim_tile + at.g + 8 * down, n, at.t, s[n][2 * down], s[n][2 * down + 1]);
+      }
+    }
   }
-  __syncthreads();
-  const float* const inverse = matrices_of(p, chunk, place.head);
-  const bool of_k = place.group < 16;
-  const int row = place.group % 16 * 4;
-  float sums[4][4] = {};
-  multiply_rows(room.state + place.column, (of_k ? p.k : p.q) + (first_row + row) * k_width(p.shape) + place.key,
-                k_width(p.shape), p.shape.k_dim, sums);
-  if (of_k) right_sides(p, first_row, place, row, sums, room);
-  __syncthreads();
-  solve(inverse, place, room);
-  __syncthreads();
-  if (!of_k) outputs(p, first_row, inverse + kMatrix, place, row, sums, room);
-  move_state(p, first_row, place, room);
-  __syncthreads();
-}
+
+  // `first`: the chunk's, then those of the next one.
+  __device__ void chunk(int64_t index, bool last, FirstFragments& first, float (&s)[kTiles][4]) const {
+    const KeyMatrices from = keys(index);
+    const bool has_state = at.dim_tile < dim_tiles(p.shape);
+    Loaded loaded;
+    load(index, loaded);
+    float of_k[4][4] = {}, of_q[4][4] = {};
+    see(from, first, of_k, of_q);
+    Fragment weights[kRowTiles], transposed[kRowTiles];
+    load_lower(value_matrices(p, index, at.head).weights, weights);
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+      if (has_state) transposed[tile].load(from.transposed, at.dim_tile * kRowTiles + tile, at.lane);
+    }
+    right_sides(loaded, of_k);
+    __syncthreads();
+    solve(loaded);
+    if (!last) load(index + 1, first);
+    __syncthreads();
+    if (has_state) {
+      move_state(transposed, loaded.keep, s);
+      share_state(s);
+    }
+    outputs(index * kRows, weights, loaded, of_q);
+    __syncthreads();
+  }
+
+  // From or to global memory.
+  template <bool kStore>
+  __device__ void copy_state(float (&s)[kTiles][4]) const {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int down = 0; down < 2; ++down) {
+        const int64_t dim = 16 * at.dim_tile + at.g + 8 * down;
+        if (!inside(n) || dim >= p.shape.k_dim) continue;
+        float2& place =
+            *reinterpret_cast<float2*>(p.state + (at.head * p.shape.k_dim + dim) * p.shape.v_dim + column(n));
+        if constexpr (kStore) {
+          place = {s[n][2 * down], s[n][2 * down + 1]};
+        } else {
+          s[n][2 * down] = place.x, s[n][2 * down + 1] = place.y;
+        }
+      }
+    }
+  }
+};
 
 // Grid: value heads x slices of columns.
-__global__ void __launch_bounds__(kThreads, 2) delta_walk_kernel(DeltaChunksParams p) {
+__global__ void __launch_bounds__(kThreads, 1) delta_walk_kernel(DeltaChunksParams p) {
   extern __shared__ __align__(16) unsigned char shared[];
-  WalkRoom& room = *reinterpret_cast<WalkRoom*>(shared);
-  const int thread = static_cast<int>(threadIdx.x);
-  Place place = {
-      blockIdx.x, static_cast<int64_t>(blockIdx.y) * kSlice, 0, thread % (kSlice / 4) * 4, thread / (kSlice / 4),
-      false};
-  place.key = key_head(p.shape, place.head) * p.shape.k_dim;
-  place.inside = place.first_column + place.column < p.shape.v_dim;
-  float* const state = p.state + place.head * p.shape.k_dim * p.shape.v_dim + place.first_column + place.column;
-  for (int64_t dim = place.group; dim < p.shape.k_dim; dim += kThreads / (kSlice / 4)) {
-    const float4 none = {0.0f, 0.0f, 0.0f, 0.0f};
-    *reinterpret_cast<float4*>(room.state + dim * kSlice + place.column) =
-        place.inside ? load_four(state + dim * p.shape.v_dim) : none;
-  }
+  const uint32_t memory = shared_address(shared), tokens = memory + 2 * kStateBytes;
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  const Walk walk = {p,
+                     {blockIdx.x, static_cast<int64_t>(blockIdx.y) * kSlice, lane, lane / 4, lane % 4, warp % kRowTiles,
+                      warp / kRowTiles, warp},
+                     {memory, kStateBytes},
+                     {tokens, kTokenBytes},
+                     {tokens + 2 * kTokenBytes, kTokenBytes},
+                     {tokens + 4 * kTokenBytes, kTokenBytes}};
+  FirstFragments first;
+  walk.load(0, first);
+  float s[kTiles][4] = {};
+  walk.copy_state<false>(s);
+  if (warp < dim_tiles(p.shape)) walk.share_state(s);
   __syncthreads();
   const int64_t chunks = p.rows / kRows;
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) walk_chunk(p, chunk, place, room);
-  if (!place.inside) return;
-  for (int64_t dim = place.group; dim < p.shape.k_dim; dim += kThreads / (kSlice / 4)) {
-    *reinterpret_cast<float4*>(state + dim * p.shape.v_dim) = load_four(room.state + dim * kSlice + place.column);
-  }
+#pragma unroll 1
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) walk.chunk(chunk, chunk + 1 == chunks, first, s);
+  walk.copy_state<true>(s);
 }
 
 }  // namespace
 
 void delta_chunks(const DeltaChunksParams& params, Stream& stream) {
   const DeltaShape& shape = params.shape;
-  const int64_t chunks = params.rows / kDeltaChunkRows;
-  if (chunks > 0) {
-    launch_on(cuda_stream(stream), "delta_matrices", {chunks, shape.v_heads, kThreads}, delta_matrices_kernel, params);
-    launch_on(cuda_stream(stream), "delta_walk",
-              {shape.v_heads, ceil_div(shape.v_dim, kSlice), kThreads, walk_bytes(shape.k_dim)}, delta_walk_kernel,
-              params);
+  if (params.rows >= kRows) {
+    delta_chunk_matrices(params, stream);
+    launch_on(cuda_stream(stream), "delta_walk", {shape.v_heads, ceil_div(shape.v_dim, kSlice), kThreads, kWalkBytes},
+              delta_walk_kernel, params);
   }
   delta_remainder(params, stream);
 }

@@ -100,7 +100,7 @@ void multiply_all(const Product& p, const float* keep) {
 void matrices(const DeltaChunksParams& params, int64_t chunk_index, int64_t head) {
   const Chunk chunk(params, chunk_index * kChunkRows, head);
   const int64_t k_dim = params.shape.k_dim;
-  alignas(64) float keys[kMaxDeltaDim * kChunkRows];
+  alignas(64) float keys[kMaxDeltaKeyDim * kChunkRows];
   transpose_keys(chunk, k_dim, keys);
   float* const solve = matrices_of(params, chunk_index, head);
   float* const weights = solve + kMatrix;
@@ -126,9 +126,9 @@ void matrices(const DeltaChunksParams& params, int64_t chunk_index, int64_t head
 struct Work {
   alignas(64) float d[kChunkRows * kColumns];
   alignas(64) float o[kChunkRows * kColumns];
-  alignas(64) float keys[kMaxDeltaDim * kChunkRows];  // [k_dim, 64], each times exp(G_n - G_j)
+  alignas(64) float keys[kMaxDeltaKeyDim * kChunkRows];  // [k_dim, 64], each times exp(G_n - G_j)
   float grown[kChunkRows];                            // exp(G_i)
-  float keep[kMaxDeltaDim];                           // exp(G_n)
+  float keep[kMaxDeltaKeyDim];                           // exp(G_n)
 };
 
 // d of all rows, from S^T k in w.d.

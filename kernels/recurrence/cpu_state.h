@@ -57,7 +57,7 @@ HEADRACE_SIMD void store_row(float* to, const Vectors& values) {
 
 struct State {
   int64_t k_dim;
-  alignas(64) float of[kMaxDeltaDim * kColumns];
+  alignas(64) float of[kMaxDeltaKeyDim * kColumns];
 };
 
 // `head_state`: [k_dim, v_dim] of the head.

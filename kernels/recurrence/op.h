@@ -17,9 +17,10 @@
 
 namespace headrace {
 
-constexpr int64_t kMaxDeltaDim = 256;    // of k_dim and v_dim; both are multiples of 8
-constexpr int64_t kDeltaConvRows = 3;    // earlier tokens that the convolution, of width 4, reads
-constexpr int64_t kDeltaChunkRows = 64;  // of the chunk form
+constexpr int64_t kMaxDeltaKeyDim = 128, kMaxDeltaDim = 256;  // of k_dim, of v_dim; both are multiples of 8
+constexpr int64_t kDeltaConvRows = 3;                         // earlier tokens that the convolution, of width 4, reads
+constexpr int64_t kDeltaChunkRows = 64;                       // of the chunk form
+constexpr int64_t kDeltaPartRows = 1024;                      // of the chunk form that are computed at a time
 
 struct DeltaShape {
   int64_t k_heads, v_heads, k_dim, v_dim;  // v_heads: a multiple of k_heads
@@ -134,7 +135,7 @@ struct DeltaChunksParams {
   int64_t rows, m_stride;
 };
 void delta_chunks(const DeltaChunksParams& params, Stream& stream);
-// It grows with rows: some 24 KiB a row for 48 value heads. Calls of fewer rows, a multiple of 64, change no bit.
+// Some 50 KiB a row for 16 key heads and 48 value heads, of at most kDeltaPartRows rows.
 uint64_t delta_chunks_scratch_bytes(const DeltaShape& shape, int64_t rows);
 
 // ---- The output -----------------------------------------------------------------------------------------------------

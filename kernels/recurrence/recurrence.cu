@@ -53,7 +53,7 @@ struct CallRow {
 // there.
 template <int kRows>
 struct LastStates {
-  static constexpr int kCount = kRows <= kRowsWithRoom ? 3 : 1;
+  static constexpr int kCount = 3;
   static constexpr int kBytes = kThreads * kCount * kRows * static_cast<int>(sizeof(float));
   float* of_lane;
   int64_t rows[kCount];
@@ -90,21 +90,19 @@ __global__ void __launch_bounds__(kThreads) delta_recurrence_kernel(DeltaRecurre
   const DeltaShape& shape = p.shape;
   const WarpPlace place = warp_place(shape);
   if (place.head >= shape.v_heads) return;
-  constexpr bool kAhead = kRows <= kRowsWithRoom;
   LastStates<kRows> states(reinterpret_cast<float*>(shared));
   WarpState<kRows> state;
   CallRow<kRows> next;
-  if (kAhead) next.load(p, place, 0);
+  next.load(p, place, 0);
   int64_t held = -2;  // the pass row whose state is held; -1: the committed one
 #pragma unroll 1
   for (int64_t row = 0; row < p.rows; ++row) {
-    if (!kAhead) next.load(p, place, row);
     const CallRow<kRows> call = next;
-    if (kAhead && row + 1 < p.rows) next.load(p, place, row + 1);
+    if (row + 1 < p.rows) next.load(p, place, row + 1);
     if (held != call.parent && !states.find(call.parent, state)) {
       state_before(p, place, p.path.path + row * p.path.path_stride, call.last, state);
     }
-    const auto stepped = state.step(call.token, place.part, shape.k_dim);
+    const auto stepped = state.step(call.token);
     if (place.part == 0) {
       p.stored.d[(call.own * shape.v_heads + place.head) * shape.v_dim + place.column] = stepped.d;
       p.o[(row * shape.v_heads + place.head) * shape.v_dim + place.column] = stepped.o;
@@ -126,7 +124,7 @@ __global__ void __launch_bounds__(kThreads) delta_commit_kernel(DeltaCommitParam
   float* const head_state = p.state + place.head * shape.k_dim * shape.v_dim;
   WarpState<kRows> state;
   state.load(shape, head_state, place);
-  replay_rows<kRows <= kRowsWithRoom>(state, shape, p.stored, head, place, p.count, [&](int64_t i) {
+  replay_rows<true>(state, shape, p.stored, head, place, p.count, [&](int64_t i) {
     const int64_t source = p.source[i];
     device_check(source >= 0 && source < p.pass_rows);
     return layer * p.pass_rows + source;
@@ -145,7 +143,6 @@ __global__ void __launch_bounds__(kThreads) delta_remainder_kernel(DeltaChunksPa
   float* const head_state = p.state + place.head * shape.k_dim * shape.v_dim;
   WarpState<kRows> state;
   state.load(shape, head_state, place);
-  constexpr bool kAhead = kRows <= kRowsWithRoom;
   Token<kRows> next;
   const auto load = [&](int64_t row) {
     const int64_t value = row * shape.v_heads + place.head;
@@ -153,13 +150,12 @@ __global__ void __launch_bounds__(kThreads) delta_remainder_kernel(DeltaChunksPa
                p.v + value * shape.v_dim + place.column, p.beta + value, p.g + value},
               place.part, shape.k_dim);
   };
-  if (kAhead) load(begin);
+  load(begin);
 #pragma unroll 1
   for (int64_t row = begin; row < p.rows; ++row) {
-    if (!kAhead) load(row);
     const Token<kRows> token = next;
-    if (kAhead && row + 1 < p.rows) load(row + 1);
-    const auto stepped = state.step(token, place.part, shape.k_dim);
+    if (row + 1 < p.rows) load(row + 1);
+    const auto stepped = state.step(token);
     if (place.part == 0) p.o[(row * shape.v_heads + place.head) * shape.v_dim + place.column] = stepped.o;
   }
   state.store(shape, head_state, place);
@@ -210,13 +206,11 @@ void with_rows(int64_t k_dim, const Body& body) {
     body(std::integral_constant<int, 8>());
   } else if (k_dim <= 16 * kWarpParts) {
     body(std::integral_constant<int, 16>());
-  } else if (k_dim <= 32 * kWarpParts) {
-    body(std::integral_constant<int, 32>());
   } else {
-    body(std::integral_constant<int, 64>());
+    body(std::integral_constant<int, 32>());
   }
 }
-static_assert(kMaxDeltaDim == 64 * kWarpParts);
+static_assert(kMaxDeltaKeyDim == 32 * kWarpParts);
 
 Grid warps_of(const DeltaShape& shape, int64_t layers = 1) {
   const int64_t warps = layers * shape.v_heads * (shape.v_dim / kWarpColumns);

@@ -11,7 +11,6 @@
 namespace headrace::kernels::cuda {
 
 constexpr int kWarpColumns = 8, kWarpParts = 32 / kWarpColumns;
-constexpr int kRowsWithRoom = 32;  // a lane with more has no registers for a second vector
 
 // The kernels' work is a list of warps: all column groups of all heads (of all layers).
 struct WarpPlace {
@@ -42,11 +41,10 @@ __device__ inline void load_part(const float* vector, int part, int64_t k_dim, f
   }
 }
 
-// A token that is computed, loaded ahead of its step as far as there are registers.
+// A token that is computed, loaded ahead of its step.
 template <int kRows>
 struct Token {
-  float k[kRows], early_q[kRows <= kRowsWithRoom ? kRows : 1], v, beta, g;
-  const float* late_q;
+  float k[kRows], q[kRows], v, beta, g;
 
   struct From {
     const float *q, *k;  // [k_dim]
@@ -54,18 +52,8 @@ struct Token {
   };
   __device__ void load(const From& from, int part, int64_t k_dim) {
     load_part(from.k, part, k_dim, k);
-    if constexpr (kRows <= kRowsWithRoom) load_part(from.q, part, k_dim, early_q);
-    late_q = from.q;
+    load_part(from.q, part, k_dim, q);
     v = *from.v, beta = *from.beta, g = *from.g;
-  }
-  __device__ void load_q(int part, int64_t k_dim, float (&q)[kRows]) const {
-    if constexpr (kRows <= kRowsWithRoom) {
-#pragma unroll
-      for (int i = 0; i < kRows; ++i) q[i] = early_q[i];
-    } else {
-      asm volatile("" ::: "memory");  // not before k's registers are free
-      load_part(late_q, part, k_dim, q);
-    }
   }
 };
 
@@ -99,17 +87,15 @@ struct WarpState {
   struct Stepped {
     float d, o;
   };
-  __device__ Stepped step(const Token<kRows>& token, int part, int64_t k_dim) {
+  __device__ Stepped step(const Token<kRows>& token) {
     float seen[4] = {}, o[4] = {};
     const float alpha = expf(token.g);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) seen[i % 4] = fmaf(__fmul_rn(s[i], alpha), token.k[i], seen[i % 4]);
     const float d = __fmul_rn(token.beta, __fsub_rn(token.v, sum_of_parts(seen)));
     replay(alpha, token.k, d);
-    float q[kRows];
-    token.load_q(part, k_dim, q);
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) o[i % 4] = fmaf(s[i], q[i], o[i % 4]);
+    for (int i = 0; i < kRows; ++i) o[i % 4] = fmaf(s[i], token.q[i], o[i % 4]);
     return {d, sum_of_parts(o)};
   }
 };

@@ -43,7 +43,8 @@ void gated_norm(const Pass& pass, const LayerWeights& layer, const DeltaWork& wo
 
 }  // namespace
 
-static_assert(kMaxStateDim <= kMaxDeltaDim, "config_check lets sizes through that the ops refuse");
+static_assert(kMaxStateKeyDim <= kMaxDeltaKeyDim && kMaxStateDim <= kMaxDeltaDim,
+              "config_check lets sizes through that the ops refuse");
 
 DeltaShape delta_shape(const DeltaNetSpec& spec) {
   return {

@@ -52,11 +52,13 @@ void check_delta_net(const DeltaNetSpec& d, const std::string& source) {
   const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, source, what); };
   if (d.v_heads % d.k_heads != 0)
     refuse(str("linear_num_value_heads ", d.v_heads, " is not a multiple of linear_num_key_heads ", d.k_heads));
-  for (const auto& [key, dim] : {std::pair("linear_key_head_dim", d.k_dim), {"linear_value_head_dim", d.v_dim}}) {
-    if (dim > kMaxStateDim || dim % kStateDimUnit != 0)
-      refuse(str(key, " ", dim, " is not a multiple of ", kStateDimUnit, " up to ", kMaxStateDim,
+  const auto check_dim = [&](const char* key, int64_t dim, int64_t most) {
+    if (dim > most || dim % kStateDimUnit != 0)
+      refuse(str(key, " ", dim, " is not a multiple of ", kStateDimUnit, " up to ", most,
                  ", which recurrent states are computed with"));
-  }
+  };
+  check_dim("linear_key_head_dim", d.k_dim, kMaxStateKeyDim);
+  check_dim("linear_value_head_dim", d.v_dim, kMaxStateDim);
   if (d.k_width() > kMaxWidth)
     refuse(str("linear_num_key_heads ", d.k_heads, " x linear_key_head_dim ", d.k_dim, " is above ", kMaxWidth));
   if (d.v_width() > kMaxWidth)

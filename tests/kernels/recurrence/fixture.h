@@ -15,7 +15,7 @@ inline size_t at(int64_t value) { return static_cast<size_t>(value); }
 // As many value heads as key heads, three for each, both orders; k_dim != v_dim; tiny, real and the largest sizes.
 constexpr DeltaShape kDeltaShapes[] = {{1, 1, 8, 8, false},    {2, 2, 8, 24, false},   {2, 6, 16, 8, false},
                                        {2, 6, 16, 8, true},    {3, 3, 128, 128, true}, {2, 6, 128, 128, false},
-                                       {2, 6, 128, 128, true}, {2, 4, 40, 136, true},  {1, 2, 256, 256, false}};
+                                       {2, 6, 128, 128, true}, {2, 4, 40, 136, true},  {1, 2, 128, 256, false}};
 std::string name_of(const DeltaShape& shape);
 int64_t key_head_of(const DeltaShape& shape, int64_t head);
 inline int64_t state_size(const DeltaShape& shape) { return shape.v_heads * shape.k_dim * shape.v_dim; }

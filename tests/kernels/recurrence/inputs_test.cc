@@ -29,8 +29,6 @@ double silu(double x) { return x / (1 + std::exp(-x)); }
 
 class DeltaInputsTest : public DeltaTest {
  protected:
-  static constexpr int64_t kPadding = 3;  // columns behind those of `in`
-
   struct Case {
     DeltaShape shape;
     DType type;
@@ -49,7 +47,8 @@ class DeltaInputsTest : public DeltaTest {
   std::vector<float> random_in(uint64_t seed, const Case& c, int64_t rows) {
     return rounded(random_values(seed, rows * stride_of(c), 3.0f), c.type);
   }
-  static int64_t stride_of(const Case& c) { return c.shape.in_width() + kPadding; }
+  // Columns behind those of `in`: rows are aligned to four elements, or not.
+  static int64_t stride_of(const Case& c) { return c.shape.in_width() + (c.shape.tiled ? 4 : 3); }
 
   struct Inputs {
     std::vector<float> q, k, v, beta, g, m;

@@ -349,7 +349,7 @@ TEST(Qwen35, ConfigRefusesByKeyAndValues) {
       {R"({"num_key_value_heads": 3})", {"num_attention_heads 2", "num_key_value_heads 3"}},
       {R"({"linear_conv_kernel_dim": 3})", {"linear_conv_kernel_dim 3 is not supported (4 is)"}},
       {R"({"linear_key_head_dim": 0})", {"linear_key_head_dim 0"}},
-      {R"({"linear_key_head_dim": 12})", {"linear_key_head_dim 12 is not a multiple of 8 up to 256"}},
+      {R"({"linear_key_head_dim": 12})", {"linear_key_head_dim 12 is not a multiple of 8 up to 128"}},
       {R"({"linear_value_head_dim": 264})", {"linear_value_head_dim 264 is not a multiple of 8 up to 256"}},
       {R"({"attn_output_gate": false})", {"attn_output_gate false is not supported (true is)"}},
       {R"({"output_gate_type": "sigmoid"})", {"output_gate_type \"sigmoid\" is not supported"}},
