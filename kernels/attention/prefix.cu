@@ -1,6 +1,7 @@
 // Attention over the prefix while decoding (FlashDecoding; docs/design.md, section 8): one state a segment, then all of
 // them folded into the queries' states from left to right.
 #include "kernels/attention/bodies.h"
+#include "kernels/attention/few_exact_tile.cuh"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/low_bit_tile.cuh"
 #include "kernels/attention/prefix_block.cuh"
@@ -12,8 +13,10 @@ namespace {
 // On an H200, at 61,440 rows and one query, three small blocks per multiprocessor, which the registers allow, take
 // 73.9 us instead of 71.3; folding in a KV head's last block instead of a second launch gains nothing.
 // A large block has twice as many rows of q: two tiles of 16 a warp, or, where o of two has no room, twice the warps.
+// Weights of a large head are added in FewExactTile's parts.
 template <typename Q, typename T, int kDim, bool kLarge>
-using PrefixTile = AttentionTile<T, kDim, kLarge && kDim <= 128 ? 2 : 1, 2, 1, Q, (kLarge && kDim > 128 ? 8 : 4)>;
+using PrefixTile =
+    AttentionTile<T, kDim, kLarge && kDim <= 128 ? 2 : 1, 2, (kDim > 128 ? 4 : 1), Q, (kLarge && kDim > 128 ? 8 : 4)>;
 
 template <typename Q, typename T, int kDim, bool kLarge>
 __global__ void __launch_bounds__(PrefixTile<Q, T, kDim, kLarge>::kThreads, kLarge ? 1 : 2)
@@ -55,6 +58,19 @@ __global__ void __launch_bounds__(PrefixTile<Q, T, kDim, kLarge>::kThreads, kLar
           __fadd_rn(tile.o[part][column][2 * half], 0.0f), __fadd_rn(tile.o[part][column][2 * half + 1], 0.0f)};
     }
   }
+}
+
+template <typename T, int kDim, int kHalves>
+__global__ void __launch_bounds__(128, 2) prefix_few_exact(const __grid_constant__ PrefixAttentionParams params) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  using Tile = FewExactTile<T, kDim, kHalves>;
+  const PrefixBlock<T, Tile::kRows> block(params);
+  Tile tile;
+  const TileBounds bounds = block.bounds();
+  tile.open(shared, params.shape, params.segments[block.n], block.kv_head, bounds.first);
+  tile.start(bounds, [&](int row) { return block.row_of(row); });
+  tile.walk(bounds.limit);
+  tile.store(block.rows - block.begin, params.scratch, [&](int row) { return block.state_of(row); });
 }
 
 // A block: one query, some heads, one segment.
@@ -269,7 +285,18 @@ __global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constan
 
 template <typename Q, typename T, int kDim>
 void launch_tiles(const PrefixAttentionParams& params, const LaunchStream& on) {
-  // Few rows use the smaller block, which computes each row identically.
+  // Few rows use smaller blocks, which compute each row identically. With heads of 128 the one for few rows gains
+  // nothing.
+  if constexpr (kDim > 128 && !kCasts<Q, T>) {
+    const auto launch_few = [&](auto halves) {
+      using Tile = FewExactTile<T, kDim, halves.value>;
+      launch(prefix_few_exact<T, kDim, halves.value>, "prefix_few_exact", prefix_grid<Tile>(params), Tile::kThreads,
+             Tile::kSharedBytes, params, on);
+    };
+    const int64_t rows = prefix_rows_of(params.shape);
+    if (rows <= 8) return launch_few(std::integral_constant<int, 1>());
+    if (rows <= 16) return launch_few(std::integral_constant<int, 2>());
+  }
   const auto launch_block = [&](auto large) {
     using Tile = PrefixTile<Q, T, kDim, large.value>;
     launch(prefix_tiles<Q, T, kDim, large.value>, "prefix_tiles", prefix_grid<Tile>(params), Tile::kThreads,
