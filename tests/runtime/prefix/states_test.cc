@@ -2,6 +2,7 @@
 // share, and has the bits of a fresh run, whatever became of the files in between.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -123,7 +124,9 @@ TEST_P(PrefixStates, AHitHasTheBitsOfAFreshRun) {
     const std::vector<int32_t> other = continued(first, common, common % 2 == 0 ? 37 : 300);
     const Answer hit = answer(other, true, common % 2 == 0 ? KvMode::kHost : KvMode::kDevice);
     EXPECT_EQ(hit.logits, answer(other, false).logits) << common;
-    EXPECT_EQ(hit.use.rows, common >= last(4400) ? last(4400) : common / 2048 * 2048) << common;
+    // Or at a state that another of these prompts saved within what they share.
+    EXPECT_GE(hit.use.rows, common >= last(4400) ? last(4400) : common / 2048 * 2048) << common;
+    EXPECT_LE(hit.use.rows, std::min(common, last(4400))) << common;
     EXPECT_TRUE(hit.use.notes.empty());
   }
 }
