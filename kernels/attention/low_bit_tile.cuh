@@ -4,7 +4,7 @@
 // int8 values are exact in bf16 and f16; a key's scale multiplies its score, a value's scale its weight before the
 // weight is rounded. An int4 value is rounded to the element type once. Device code, internal to kernels/attention.
 //
-// The columns of a step of the products are permuted as few_rows_tile.cuh finds a row's bytes in fragments: k 2 t, 2 t
+// The columns of a step of the products are permuted as few_int8_tile.cuh finds a row's bytes in fragments: k 2 t, 2 t
 // + 1, 2 t + 8, 2 t + 9 are columns 4 t, 4 t + 2, 4 t + 1, 4 t + 3. So both kernels add a score's products alike, and a
 // row of q has the same bits.
 //
@@ -93,14 +93,14 @@ __device__ void store_fours(int dim, bool aligned, const RowOf& row_of, const Pl
   }
 }
 
-// kStored: kInt8 or kInt4, of K and V. int8 weights are added in FewRowsTile's parts. o of a large head and the
-// widening leave no registers to q.
-template <typename T, int kDim, int kMTiles, DType kStored>
-using WideTile = AttentionTile<T, kDim, kMTiles, 1, kStored == DType::kInt8 ? 4 : 1, T, 4, kMTiles == 1 && kDim <= 128>;
+// kStored: kInt8 or kInt4, of K and V. Weights are added in the parts of FewRows. o of a large head and the widening
+// leave no registers to q.
+template <typename T, int kDim, int kMTiles>
+using WideTile = AttentionTile<T, kDim, kMTiles, 1, 4, T, 4, kMTiles == 1 && kDim <= 128>;
 
 template <typename T, int kDim, int kMTiles, DType kStored>
-struct LowBitTile : WideTile<T, kDim, kMTiles, kStored> {
-  using Base = WideTile<T, kDim, kMTiles, kStored>;
+struct LowBitTile : WideTile<T, kDim, kMTiles> {
+  using Base = WideTile<T, kDim, kMTiles>;
   using Base::kKeys;
   using Base::kSteps;
   using Base::kThreads;

@@ -1,4 +1,4 @@
-// What the kernels share that compute one segment's states with tiles (tile.cuh, low_bit_tile.cuh, few_rows_tile.cuh).
+// What the kernels share that compute one segment's states with tiles (tile.cuh, low_bit_tile.cuh, few_int8_tile.cuh).
 // Device code, internal to kernels/attention.
 #pragma once
 

@@ -1,5 +1,6 @@
 // Attention over a prefix of low-bit rows (kernels/rows/op.h) with tiles, and the rotation of its queries.
-#include "kernels/attention/few_rows_tile.cuh"
+#include "kernels/attention/few_int4_tile.cuh"
+#include "kernels/attention/few_int8_tile.cuh"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/low_bit_tile.cuh"
 #include "kernels/attention/prefix_block.cuh"
@@ -8,11 +9,15 @@ namespace headrace::kernels::cuda {
 
 namespace {
 
-template <typename T, int kDim, int kHalves>
+template <typename T, int kDim, int kHalves, DType kStored>
+using FewTile =
+    std::conditional_t<kStored == DType::kInt8, FewInt8Tile<T, kDim, kHalves>, FewInt4Tile<T, kDim, kHalves>>;
+
+template <typename T, int kDim, int kHalves, DType kStored>
 __global__ void __launch_bounds__(128, kDim <= 128 ? 4 : 3)
     prefix_few_rows(const __grid_constant__ PrefixAttentionParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
-  using Tile = FewRowsTile<T, kDim, kHalves>;
+  using Tile = FewTile<T, kDim, kHalves, kStored>;
   const PrefixBlock<T, Tile::kRows> block(params);
   Tile tile;
   const int seen = params.shape.window > 0 ? block.bounds().first : 0;
@@ -49,11 +54,11 @@ void launch_tiles(const PrefixAttentionParams& params, const LaunchStream& on) {
     launch(kernel, name, prefix_grid<Tile>(params), Tile::kThreads, Tile::kSharedBytes, params, on);
   };
   const int64_t rows = prefix_rows_of(params.shape);
-  // int4 gains too little for a second kernel: 5% where int8 gains 15%.
-  if constexpr (kStored == DType::kInt8) {
+  // int4 with heads of 128 gains too little: 2%.
+  if constexpr (kStored == DType::kInt8 || kDim > 128) {
     const auto launch_few = [&](auto halves) {
-      launch_block(prefix_few_rows<T, kDim, halves.value>, "prefix_few_rows",
-                   std::type_identity<FewRowsTile<T, kDim, halves.value>>());
+      launch_block(prefix_few_rows<T, kDim, halves.value, kStored>, "prefix_few_rows",
+                   std::type_identity<FewTile<T, kDim, halves.value, kStored>>());
     };
     if (rows <= 8) return launch_few(std::integral_constant<int, 1>());
     if (rows <= 16) return launch_few(std::integral_constant<int, 2>());

@@ -9,9 +9,9 @@
 
 namespace headrace::kernels::cuda {
 
-// The memory of FewRowsTile that comes before FewRows': q, if it is not in registers, and tiles of K and V.
+// The memory of FewInt8Tile that comes before FewRows': q, if it is not in registers, and tiles of K and V.
 template <int kDim, int kHalves>
-struct FewRowsMemory {
+struct FewInt8Memory {
   static constexpr bool kQueriesInRegisters = kHalves <= 2;
   static constexpr int kRow = kDim, kPlane = keys_in_tile(kDim) * kRow, kStageBytes = 2 * kPlane;
   static constexpr int kStages = kQueriesInRegisters ? 3 : 2;  // tiles of K and V that shared memory holds
@@ -20,8 +20,8 @@ struct FewRowsMemory {
 };
 
 template <typename T, int kDim, int kHalves>
-struct FewRowsTile : FewRowsMemory<kDim, kHalves>, FewRows<T, kDim, kHalves, FewRowsMemory<kDim, kHalves>::kBytes> {
-  using Memory = FewRowsMemory<kDim, kHalves>;
+struct FewInt8Tile : FewInt8Memory<kDim, kHalves>, FewRows<T, kDim, kHalves, FewInt8Memory<kDim, kHalves>::kBytes> {
+  using Memory = FewInt8Memory<kDim, kHalves>;
   using Base = FewRows<T, kDim, kHalves, Memory::kBytes>;
   using Base::begin, Base::dim, Base::first_of, Base::fragment_row, Base::kHalvesEach, Base::kKeys, Base::kMTiles;
   using Base::kNTiles, Base::kPieces, Base::kRows, Base::kSteps, Base::kThreads, Base::kWarpKeys, Base::lane;
