@@ -47,7 +47,7 @@ void Attempt::report_plan() {
   const RunSetup& setup = prepared_.setup;
   const std::optional<MachineRates>& rates = run_.engine.rates;
   result.plan = prepared_.plan.memory;
-  if (setup.model != nullptr) result.draft_window = setup.model->window(setup.draft_run);
+  if (setup.model != nullptr) result.draft_window = setup.model->window(setup.draft_run());
   if (rates) result.link_peak_gb_per_s = rates->to_device_gb_per_s;
   if (!rates || !rates->known() || run_.options.keep != KeepRows::kNone) return;
   const RunPlan whole = run_plan(run_.engine.context(), setup, result.plan);

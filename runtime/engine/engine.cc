@@ -105,7 +105,7 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
                      .model = std::filesystem::path(checkpoint->path()).filename().string(),
                      .unit = unit,
                      .computed = setup.session.partial_on() ? prompt_scoring_rows(prompt_tokens, group) : 1,
-                     .draft = setup.model != nullptr ? setup.model->needs(setup.draft_run, known) : DraftNeeds{},
+                     .draft = setup.model != nullptr ? setup.model->needs(setup.draft_run(), known) : DraftNeeds{},
                      .states = states,
                      .states_at = recurrent ? snapshot_positions(prompt_tokens, unit) : std::vector<int64_t>(),
                      .prompt = prompt});

@@ -56,7 +56,6 @@ void set_pending(const PendingTreeLimits& limits, RunSetup* setup) {
   if (limits.width > 0) {
     session.pass_rows = std::max(session.pass_rows, std::max(limits.grown, limits.nodes) - session.most_pending);
   }
-  setup->draft_run.pass_nodes = setup->session.partial_on() ? session.pass_rows + session.most_pending : 0;
 }
 
 // The most tokens that may be pending, and the most nodes of a tree whose size is chosen by what steps cost.
@@ -99,7 +98,6 @@ void set_partial(PartialKind kind, const PassLimits& limits, const RunContext& c
         .reduce = verify.reduce,
         .queries = verify.queries};
   }
-  setup->draft_run.most_pending = setup->session.partial_on() ? limits.pending : 0;
   set_pending(pending_limits(context, run, *setup, false), setup);
 }
 
@@ -178,10 +176,11 @@ class Candidates {
 
 Draft* Candidates::draft() {
   if (setup_.model == nullptr) return nullptr;
+  const DraftRun wanted = setup_.draft_run();
   for (const auto& [run, draft] : drafts_) {
-    if (run == setup_.draft_run) return draft.get();
+    if (run == wanted) return draft.get();
   }
-  drafts_.emplace_back(setup_.draft_run, setup_.model->start(setup_.draft_run));
+  drafts_.emplace_back(wanted, setup_.model->start(wanted));
   return drafts_.back().second.get();
 }
 

@@ -57,6 +57,19 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
 
 }  // namespace
 
+DraftRun RunSetup::draft_run() const {
+  const bool partial = session.partial_on();
+  return {.prompt_tokens = session.prompt_tokens,
+          .context_tokens = session.context_tokens,
+          .most_prompt_tokens = session.most_prompt_tokens,
+          .most_pending = partial ? session.most_pending : 0,
+          .pass_nodes = partial ? session.pass_rows + session.most_pending : 0,
+          .sampling = session.sampling,
+          .tree_limits = tree_limits,
+          .saves = saves,
+          .earlier_answers = earlier_answers};
+}
+
 int64_t most_run_tokens(const RunContext& context, const GenerateOptions& run) {
   const int64_t limit = context.context_limit();
   return run.keep != KeepRows::kNone && run.keep_tokens > 0 ? std::min(run.keep_tokens, limit) : limit;
@@ -106,13 +119,9 @@ RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const
   if (setup.model != nullptr) {  // the last step's tree may extend beyond the last token
     session.context_tokens += setup.model->tree().levels;
   }
-  setup.draft_run = {.prompt_tokens = prompt_tokens,
-                     .context_tokens = session.context_tokens,
-                     .most_prompt_tokens = session.most_prompt_tokens,
-                     .sampling = run.sampling,
-                     .tree_limits = run.tree_limits,
-                     .saves = !context.options.prefix_cache.folder.empty(),
-                     .earlier_answers = run.earlier_answers && *setup.verify.mode != VerifyMode::kApproximate};
+  setup.tree_limits = run.tree_limits;
+  setup.saves = !context.options.prefix_cache.folder.empty();
+  setup.earlier_answers = run.earlier_answers && *setup.verify.mode != VerifyMode::kApproximate;
   set_first_kind(context, run, &setup);
   return setup;
 }
@@ -125,15 +134,15 @@ RunSetup following_setup(const RunContext& context, const RunSetup& before, cons
   setup.pending = before.pending;
   setup.most_tree_nodes = before.most_tree_nodes;
   setup.model = before.model;
-  setup.draft_run = before.draft_run;
-  setup.draft_run.prompt_tokens = prompt.tokens;
-  setup.draft_run.sampling = run.sampling;
+  setup.tree_limits = before.tree_limits;
+  setup.saves = before.saves;
+  setup.earlier_answers = before.earlier_answers;
   setup.session = before.session;
   setup.session.prompt_tokens = prompt.tokens;
   setup.session.kept_rows = prompt.saved;
   setup.session.sampling = run.sampling;
   setup.session.log_probs = log_probs_of(context, run);
-  if (setup.model != nullptr) setup.draft = setup.model->start(setup.draft_run);
+  if (setup.model != nullptr) setup.draft = setup.model->start(setup.draft_run());
   setup.session.draft = setup.draft.get();
   return setup;
 }
@@ -157,7 +166,7 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
   if (setup.model != nullptr) {
     plan.draft = setup.model->name();
     plan.draft_levels = setup.model->tree().levels;
-    plan.draft_window = setup.model->window(setup.draft_run);
+    plan.draft_window = setup.model->window(setup.draft_run());
     plan.tunes_trees = setup.model->tunes_trees();
     plan.draft_weights_bytes = setup.model->weights_bytes();
   }

@@ -48,12 +48,16 @@ struct RunContext {
 struct RunSetup {
   int64_t max_tokens = 0;
   VerifyOptions verify;
-  PendingTreeLimits pending{.width = 0};  // width 0: pending tokens are a chain, or there are none
-  DraftModel* model = nullptr;            // null: plain decoding
-  DraftRun draft_run;
+  PendingTreeLimits pending{.width = 0};    // width 0: pending tokens are a chain, or there are none
+  DraftModel* model = nullptr;              // null: plain decoding
+  std::optional<TreeLimits> tree_limits{};  // of each step; none: by --tree
+  bool saves = false;                       // with saved prefixes
+  bool earlier_answers = false;             // the draft may look up in those of earlier runs
   int64_t most_tree_nodes = kMaxTreeNodes;  // of a tree whose size is chosen by what steps cost
   std::unique_ptr<Draft> draft;             // set by finalize()
   SessionOptions session;                   // with the draft; the engine sets the saved prefix
+
+  DraftRun draft_run() const;
 };
 
 // A run that can be carried out.

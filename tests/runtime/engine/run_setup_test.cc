@@ -84,7 +84,7 @@ void expect_rows_of(const RunSetup& setup, const RunSetup& expected) {
   EXPECT_EQ(setup.pending, expected.pending);
   EXPECT_EQ(setup.session.pass_rows, expected.session.pass_rows);
   EXPECT_EQ(setup.session.grow_rows, expected.session.grow_rows);
-  EXPECT_EQ(setup.draft_run.pass_nodes, expected.draft_run.pass_nodes);
+  EXPECT_EQ(setup.draft_run().pass_nodes, expected.draft_run().pass_nodes);
 }
 
 RunSetup with_rows_of(const RunSetup& setup, const RunSetup& other) {
