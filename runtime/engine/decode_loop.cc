@@ -71,8 +71,7 @@ void DecodeLoop::follow(std::vector<ForcedToken>* out) {
     const std::optional<TokenRank> rank = drafting_.rank(acceptance_.next);
     const int32_t sample = settled(executor_.verify(tree_, StepMode::kFull)[0]);
     out->push_back({.token = acceptance_.next, .sampled = sample == acceptance_.next, .draft = rank});
-    executor_.commit(acceptance_);
-    drafting_.observe(tree_, acceptance_, position, {.committed = 1});
+    commit(StepMode::kFull, tree_, {.committed = 1});
     if (run_.progress) run_.progress->update(output_.tokens());
   }
 }
@@ -81,7 +80,7 @@ void DecodeLoop::follow(std::vector<ForcedToken>* out) {
 int32_t DecodeLoop::settled(int32_t sample) const {
   if (sample >= 0) [[likely]]
     return sample;
-  const int64_t position = sequence_.rows() + static_cast<int64_t>(pending_.size());
+  const int64_t position = sequence_.rows() + sequence_.pending_rows();
   const int64_t answered = position - prompt_tokens_;
   const std::string damage = joined(layout_.weights().damage().lines);
   throw_error(ExitCode::kBadInput, run_.model,
@@ -100,7 +99,7 @@ StepMode DecodeLoop::next_mode() const {
   if (at_the_end_) return StepMode::kRefresh;
   if (policy_ && policy_->full()) return StepMode::kFull;
   if (growing_ && sequence_.partial_ready()) return interval_ == 0 ? StepMode::kRefresh : StepMode::kPartial;
-  const int64_t pending = static_cast<int64_t>(pending_.size());
+  const int64_t pending = sequence_.pending_rows();
   const int64_t automatic = policy_ && chain_pays() ? kUnlimited : kNothing;
   return step_mode({.rows = sequence_.rows() + pending,
                     .least_context = layout_.partial_from(),
@@ -114,7 +113,7 @@ StepMode DecodeLoop::next_mode() const {
 
 // Whether another partial step pays, or all steps up to the end of the run together.
 bool DecodeLoop::chain_pays() const {
-  const int64_t pending = static_cast<int64_t>(pending_.size()), end = output_.room();
+  const int64_t pending = sequence_.pending_rows(), end = output_.room();
   return policy_->pays(chain_.next_step(pending)) ||
          (end <= most_pending_ && policy_->pays(chain_.to_the_end(pending, end)));
 }
@@ -123,7 +122,7 @@ bool DecodeLoop::chain_pays() const {
 
 // The pending tokens are a chain before the proposed tree: one pass judges both.
 bool DecodeLoop::verify_step(StepMode mode) {
-  const int64_t pending = static_cast<int64_t>(pending_.size());
+  const int64_t pending = sequence_.pending_rows();
   tree_.reset(root_);
   drafting_.begin(mode, pending);
   const int64_t first = sequence_.rows();
@@ -137,9 +136,7 @@ bool DecodeLoop::verify_step(StepMode mode) {
   }
   const Tree& tree = pending > 0 ? combined_ : tree_;
   const int64_t right = static_cast<int64_t>(acceptance_.nodes.size());
-  executor_.commit(acceptance_);
-  drafting_.observe(tree, acceptance_, first,
-                    {.committed = final_ ? right - pending : right, .verify_outcome = verify_outcome});
+  commit(mode, tree, {.committed = final_ ? right - pending : right, .verify_outcome = verify_outcome});
   if (policy_ && mode == StepMode::kFull) policy_->record_full(drafting_.last_ms(), right);
   if (policy_ && pending > 0) {
     chain_.record_refresh(verify_outcome, right - pending);
@@ -149,7 +146,6 @@ bool DecodeLoop::verify_step(StepMode mode) {
   accepted_ = std::max<int64_t>(right - pending, 0);
   pending_.clear();
   at_the_end_ = false;
-  root_ = acceptance_.next;
   // Skips nodes that were emitted before: the first node in a lossless run, all up to the tree's root in an approximate
   // one.
   return emit(tree, final_ ? static_cast<size_t>(pending) + 1 : 1);
@@ -187,6 +183,14 @@ VerifyOutcome DecodeLoop::verify_pending(std::span<const int32_t> samples) const
   return verify_outcome;
 }
 
+// Commits the accepted path of the tree that a step has verified; the token after it is the next root.
+void DecodeLoop::commit(StepMode mode, const Tree& tree, const Outcome& outcome) {
+  const int64_t position = sequence_.rows() + (mode == StepMode::kPartial ? sequence_.pending_rows() : 0);
+  executor_.commit(acceptance_);
+  drafting_.observe(tree, acceptance_, position, outcome);
+  root_ = acceptance_.next;
+}
+
 // Emits the accepted path from `first_node` on, then the root: all of these are final.
 bool DecodeLoop::emit(const Tree& tree, size_t first_node) {
   const std::vector<int32_t>& path = acceptance_.nodes;
@@ -202,7 +206,7 @@ bool DecodeLoop::emit(const Tree& tree, size_t first_node) {
 bool DecodeLoop::partial_step() {
   tree_.reset(root_);
   drafting_.begin(StepMode::kPartial, 0);
-  const int64_t first = sequence_.rows() + static_cast<int64_t>(pending_.size());
+  const int64_t first = sequence_.rows() + sequence_.pending_rows();
   if (!step_on_device(StepMode::kPartial, first)) {
     drafting_.propose(root_, first, &tree_);
     accept_behind(tree_, executor_.verify(tree_, StepMode::kPartial), 0, &acceptance_);
@@ -210,11 +214,9 @@ bool DecodeLoop::partial_step() {
   if (!final_) acceptance_.next = std::max(acceptance_.next, 0);  // a NoToken becomes token 0: a refresh decides
   if (!final_) cut_at_the_end();
   const int64_t count = static_cast<int64_t>(acceptance_.nodes.size());
-  executor_.commit(acceptance_);
-  drafting_.observe(tree_, acceptance_, first, {.committed = final_ ? count : 0});
+  commit(StepMode::kPartial, tree_, {.committed = final_ ? count : 0});
   for (const int32_t node : acceptance_.nodes) pending_.push_back(tree_.tokens[static_cast<size_t>(node)]);
   accepted_ += count;
-  root_ = acceptance_.next;
   chain_.record_partial(count);
   if (policy_) policy_->record_partial(drafting_.last_ms());
   return !final_ || emit(tree_, 1);
@@ -270,17 +272,15 @@ bool DecodeLoop::verify_tree(int64_t most_depth) {
   const std::span<const int32_t> samples = executor_.verify(tree, StepMode::kRefresh);
   accept_behind(tree, samples, 0, &acceptance_);
   const PendingTree::Verdict verdict = growing_->learn(samples, acceptance_);
-  const int64_t first = sequence_.rows(), committed = static_cast<int64_t>(acceptance_.nodes.size());
-  executor_.commit(acceptance_);
-  drafting_.observe(tree, acceptance_, first,
-                    {.committed = committed,
-                     .accepted_depths = verdict.accepted_depths,
-                     .verify_outcome = {.judged = verdict.judged,
-                                        .rejected = verdict.rejected,
-                                        .recovered = verdict.recovered,
-                                        .predicted = predicted}});
+  const int64_t committed = static_cast<int64_t>(acceptance_.nodes.size());
+  commit(StepMode::kRefresh, tree,
+         {.committed = committed,
+          .accepted_depths = verdict.accepted_depths,
+          .verify_outcome = {.judged = verdict.judged,
+                             .rejected = verdict.rejected,
+                             .recovered = verdict.recovered,
+                             .predicted = predicted}});
   if (policy_) policy_->record_refresh(drafting_.last_ms(), 0, predicted, committed);
-  root_ = acceptance_.next;
   const bool going = emit(tree, 1);
   growing_->clear();
   return going;
@@ -289,7 +289,7 @@ bool DecodeLoop::verify_tree(int64_t most_depth) {
 // A token that would end the run is pending like any other token. The path is cut behind it, and the next step is a
 // refresh.
 void DecodeLoop::cut_at_the_end() {
-  const int64_t room = output_.room() - static_cast<int64_t>(pending_.size());  // only the first one is emitted
+  const int64_t room = output_.room() - sequence_.pending_rows();  // only the first one is emitted
   const std::vector<int32_t>& nodes = acceptance_.nodes;
   for (size_t i = 1; i <= nodes.size() && !at_the_end_; ++i) {
     const int32_t token = i < nodes.size() ? tree_.tokens[static_cast<size_t>(nodes[i])] : acceptance_.next;

@@ -53,6 +53,7 @@ class DecodeLoop {
   bool step_on_device(StepMode mode, int64_t position);
   const Tree& behind_pending();
   VerifyOutcome verify_pending(std::span<const int32_t> samples) const;
+  void commit(StepMode mode, const Tree& tree, const Outcome& outcome);
   void cut_at_the_end();
   bool emit(const Tree& tree, size_t first_node);
   int32_t settled(int32_t sample) const;
