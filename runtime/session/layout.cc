@@ -99,12 +99,6 @@ PromptShape SessionLayout::planned_prompt() const {
   return {.tokens = options_.most_prompt_tokens, .saved = 0};
 }
 
-SessionPlan plan_session(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
-                         const SessionOptions& options) {
-  const SessionLayout layout(device, compute, config, weights, options);
-  return {.layout = layout, .memory = layout.plan()};
-}
-
 uint64_t SessionLayout::hidden_row_bytes() const {
   return static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
 }

@@ -119,8 +119,4 @@ struct SessionPlan {
   MemoryPlan memory;
 };
 
-// Calls the planner once. Throws Error(kDoesNotFit).
-SessionPlan plan_session(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
-                         const SessionOptions& options);
-
 }  // namespace headrace

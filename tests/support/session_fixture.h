@@ -67,6 +67,12 @@ inline std::string name_of_device_and_type(const ::testing::TestParamInfo<Device
 // A type of a table may be that of the KV cache alone: then the weights are bf16.
 inline DType weights_type(DType type) { return low_bit(type) ? DType::kBF16 : type; }
 
+inline SessionPlan plan_session(Device& device, Stream& compute, const ModelConfig& config, const Weights& weights,
+                                const SessionOptions& options) {
+  const SessionLayout layout(device, compute, config, weights, options);
+  return {.layout = layout, .memory = layout.plan()};
+}
+
 struct PlannedSequence {
   PlannedSequence(SessionPlan the_plan, KeptState kept)
       : planned(std::move(the_plan)), sequence(planned, std::move(kept)) {}

@@ -45,7 +45,7 @@ class InterruptedPrefill : public ::testing::Test {
     options.prefill_group = 64;
     options.host_piece_bytes = 1;  // a piece for each layer
     return std::make_unique<testing::Session>(
-        plan_session(device_, *compute_, checkpoint_->config(), weights_, options));
+        testing::plan_session(device_, *compute_, checkpoint_->config(), weights_, options));
   }
   void SetUp() override { weights_.load(*checkpoint_, device_, nullptr, nullptr); }
   int layers() const { return static_cast<int>(checkpoint_->config().layer_count()); }

@@ -174,7 +174,7 @@ TEST_P(LeanPrefillBits, AreThoseOfAnyPrefill) {
       options.lean_prefill = logits == &lean;
       const uint64_t before = device->vram().used_bytes();
       device->vram().reset_peak();
-      Session session(plan_session(*device, *compute, checkpoint->config(), weights, options));
+      Session session(testing::plan_session(*device, *compute, checkpoint->config(), weights, options));
       EXPECT_EQ(session.plan().lean_prefill, options.lean_prefill);
       testing::decode_plainly(session, testing::made_up_ids(prompt, 512), 4, logits);
       EXPECT_LE(device->vram().peak_bytes() - before, session.plan().vram_bytes);

@@ -55,7 +55,7 @@ class OnPaper {
   }
   // Of the same run, planned again.
   MemoryPlan session_plan(const RunSetup& setup) {
-    return plan_session(*device_, *compute_, checkpoint_->config(), weights_, setup.session).memory;
+    return testing::plan_session(*device_, *compute_, checkpoint_->config(), weights_, setup.session).memory;
   }
 
  private:
