@@ -13,8 +13,5 @@ HEADRACE_BODIES(rope_table, RopeTableParams)
 HEADRACE_BODIES(silu_mul, SiluMulParams)
 HEADRACE_BODIES(gate_rows, GateRowsParams)
 HEADRACE_BODIES(convert, ConvertParams)
-HEADRACE_BODIES(commit_rows, CommitParams)
-HEADRACE_BODIES(fill_ring, FillRingParams)
-HEADRACE_BODIES(place_rows, PlaceRowsParams)
 
 }  // namespace headrace::kernels

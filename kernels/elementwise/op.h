@@ -1,5 +1,4 @@
-// The small ops between the products: embedding, RMSNorm, RoPE with the rounding of K and V, SiLU-mul, conversion, and
-// row moves.
+// The small ops between the products: embedding, RMSNorm, RoPE with the rounding of K and V, SiLU-mul and conversion.
 // Each takes one params struct of views and a stream, owns nothing and is asynchronous; the CPU body is the reference.
 // Sums and transcendental functions are fp32; results are rounded once, to the type of their output. A row's bits never
 // depend on the other rows of the call (docs/design.md, section 6).
@@ -98,56 +97,5 @@ struct ConvertParams {
   int64_t count;
 };
 void convert(const ConvertParams& params, Stream& stream);
-
-// Appends accepted rows of a pass to every layer's tail ring and active segment, by index: position first_position + j
-// is pass row source[j]. One call for all layers. A cache that is only a ring has no active segment: active_k and
-// active_v are null.
-struct CommitParams {
-  const void* pass_k;  // [layers, pass_rows, kv_heads, head_dim]
-  const void* pass_v;
-  const int32_t* source;  // [count]
-  void* ring_k;           // [layers, kv_heads, ring_rows, head_dim]; position p is row p % ring_rows
-  void* ring_v;
-  void* const* active_k;  // [layers] pointers, each [kv_heads, active_rows, head_dim]: the segment with the positions
-  void* const* active_v;
-  DType k_type, v_type;
-  int64_t layers, kv_heads, head_dim, pass_rows, ring_rows, active_rows;
-  int64_t count, first_position,
-      active_position;  // REQUIRES: active_position <= first_position, all inside the segment
-};
-void commit_rows(const CommitParams& params, Stream& stream);
-
-// Copies the last rows of one layer, as prefill built them, to its tail ring: `count` rows of one segment, from
-// first_position on.
-struct FillRingParams {
-  const void* k;  // [kv_heads, stride_rows, head_dim], from the first of the rows on
-  const void* v;
-  void* ring_k;  // [kv_heads, ring_rows, head_dim]; position p is row p % ring_rows
-  void* ring_v;
-  DType k_type, v_type;
-  int64_t kv_heads, head_dim, stride_rows, ring_rows;
-  int64_t count, first_position;  // REQUIRES: count <= ring_rows, all inside the segment
-};
-void fill_ring(const FillRingParams& params, Stream& stream);
-
-constexpr int64_t kMaxPlacedHeadDim = 256;
-// Places rows of a draft's cache directly before its window, for all layers, in one call: the first `sinks` rows, then
-// the rows of `keep` chunks, chunk c being rows [c * chunk_rows, (c + 1) * chunk_rows). They get the positions
-// [end - rows, end), rows = sinks + keep * chunk_rows. K is rotated on by the distance that its row moves, V is copied.
-// REQUIRES: no row moves back: the last chunk ends before `end`.
-struct PlaceRowsParams {
-  const void* sink_k;  // [layers, kv_heads, sinks, head_dim]
-  const void* sink_v;
-  const void* ring_k;     // [layers, kv_heads, ring_rows, head_dim]; row r is at r % ring_rows; null if keep is 0
-  const void* ring_v;     //
-  void* k_out;            // [layers, kv_heads, out_rows, head_dim]
-  void* v_out;            // the same
-  const int32_t* chosen;  // [keep], ascending, device memory
-  const float* cos_sin;   // [table_rows, head_dim], as of rope(); a factor in it is not applied again
-  DType k_type, v_type;
-  int64_t layers, kv_heads, head_dim, ring_rows, out_rows, table_rows;
-  int64_t sinks, keep, chunk_rows, end;
-};
-void place_rows(const PlaceRowsParams& params, Stream& stream);
 
 }  // namespace headrace

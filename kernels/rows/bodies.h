@@ -11,6 +11,9 @@ namespace headrace::kernels {
 HEADRACE_BODIES(quantise_rows, RowsParams)
 HEADRACE_BODIES(dequantise_rows, RowsParams)
 HEADRACE_BODIES(quantise_ring, QuantiseRingParams)
+HEADRACE_BODIES(commit_rows, CommitParams)
+HEADRACE_BODIES(fill_ring, FillRingParams)
+HEADRACE_BODIES(place_rows, PlaceRowsParams)
 HEADRACE_BODIES(encode_remainders, EncodeRemaindersParams)
 HEADRACE_BODIES(decode_remainders, DecodeRemaindersParams)
 

@@ -85,4 +85,40 @@ void decode_remainders(const DecodeRemaindersParams& params, Stream& stream) {
   dispatch(kernels::cpu::decode_remainders, kernels::cuda::decode_remainders, params, stream);
 }
 
+void commit_rows(const CommitParams& params, Stream& stream) {
+  CHECK(params.layers > 0 && params.kv_heads > 0 && params.head_dim > 0, "layers=", params.layers,
+        " kv_heads=", params.kv_heads, " head_dim=", params.head_dim);
+  CHECK(params.count >= 0 && params.count <= params.ring_rows, "count=", params.count, " ring_rows=", params.ring_rows);
+  CHECK((params.active_k == nullptr) == (params.active_v == nullptr));
+  CHECK(params.active_k == nullptr ||
+            (params.active_position >= 0 && params.active_position <= params.first_position &&
+             params.first_position + params.count <= params.active_position + params.active_rows),
+        "positions ", params.first_position, " + ", params.count, " in a segment of ", params.active_rows, " from ",
+        params.active_position);
+  if (params.count == 0) return;
+  dispatch(kernels::cpu::commit_rows, kernels::cuda::commit_rows, params, stream);
+}
+
+void fill_ring(const FillRingParams& params, Stream& stream) {
+  CHECK(params.kv_heads > 0 && params.head_dim > 0, "kv_heads=", params.kv_heads, " head_dim=", params.head_dim);
+  CHECK(params.count >= 0 && params.count <= params.ring_rows && params.count <= params.stride_rows,
+        "count=", params.count, " ring_rows=", params.ring_rows, " stride_rows=", params.stride_rows);
+  CHECK(params.first_position >= 0, "first_position=", params.first_position);
+  if (params.count == 0) return;
+  dispatch(kernels::cpu::fill_ring, kernels::cuda::fill_ring, params, stream);
+}
+
+void place_rows(const PlaceRowsParams& params, Stream& stream) {
+  const int64_t rows = params.sinks + params.keep * params.chunk_rows;
+  CHECK(params.layers > 0 && params.kv_heads > 0 && params.head_dim > 0 && params.head_dim % 2 == 0 &&
+            params.head_dim <= kMaxPlacedHeadDim,
+        "layers=", params.layers, " kv_heads=", params.kv_heads, " head_dim=", params.head_dim);
+  CHECK(params.sinks >= 0 && params.keep >= 0 && params.chunk_rows >= 0 && rows <= params.out_rows &&
+            rows <= params.end && params.end <= params.table_rows,
+        "rows=", rows, " out_rows=", params.out_rows, " end=", params.end, " table_rows=", params.table_rows);
+  CHECK(params.keep == 0 || (params.chosen != nullptr && params.ring_k != nullptr && params.ring_v != nullptr));
+  if (rows == 0) return;
+  dispatch(kernels::cpu::place_rows, kernels::cuda::place_rows, params, stream);
+}
+
 }  // namespace headrace

@@ -1,4 +1,5 @@
-// KV rows stored in fewer than 16 bits: their formats, and the ops that write and read them.
+// The ops that move KV rows: into a cache's ring and segments, before a draft's window, and to and from rows that are
+// stored in fewer than 16 bits, whose formats are here.
 //
 // A plane is K or V of a segment's rows for all KV heads: the values [kv_heads, rows, row_value_bytes], then the
 // parameters [kv_heads, rows, row_parameter_bytes] (cache/base.h); `rows` is the segment's stride_rows. A row's bits
@@ -55,6 +56,59 @@ struct QuantiseRingParams {
   int64_t first_position, count, to_position;  // REQUIRES: count <= ring_rows, all inside the plane
 };
 void quantise_ring(const QuantiseRingParams& params, Stream& stream);
+
+// ---- Moves of exact rows --------------------------------------------------------------------------------------------
+
+// Appends accepted rows of a pass to every layer's tail ring and active segment, by index: position first_position + j
+// is pass row source[j]. One call for all layers. A cache that is only a ring has no active segment: active_k and
+// active_v are null.
+struct CommitParams {
+  const void* pass_k;  // [layers, pass_rows, kv_heads, head_dim]
+  const void* pass_v;
+  const int32_t* source;  // [count]
+  void* ring_k;           // [layers, kv_heads, ring_rows, head_dim]; position p is row p % ring_rows
+  void* ring_v;
+  void* const* active_k;  // [layers] pointers, each [kv_heads, active_rows, head_dim]: the segment with the positions
+  void* const* active_v;
+  DType k_type, v_type;
+  int64_t layers, kv_heads, head_dim, pass_rows, ring_rows, active_rows;
+  int64_t count, first_position;
+  int64_t active_position;  // REQUIRES: at most first_position, all inside the segment
+};
+void commit_rows(const CommitParams& params, Stream& stream);
+
+// Copies the last rows of one layer, as prefill built them, to its tail ring: `count` rows of one segment, from
+// first_position on.
+struct FillRingParams {
+  const void* k;  // [kv_heads, stride_rows, head_dim], from the first of the rows on
+  const void* v;
+  void* ring_k;  // [kv_heads, ring_rows, head_dim]; position p is row p % ring_rows
+  void* ring_v;
+  DType k_type, v_type;
+  int64_t kv_heads, head_dim, stride_rows, ring_rows;
+  int64_t count, first_position;  // REQUIRES: count <= ring_rows, all inside the segment
+};
+void fill_ring(const FillRingParams& params, Stream& stream);
+
+constexpr int64_t kMaxPlacedHeadDim = 256;
+// Places rows of a draft's cache directly before its window, for all layers, in one call: the first `sinks` rows, then
+// the rows of `keep` chunks, chunk c being rows [c * chunk_rows, (c + 1) * chunk_rows). They get the positions
+// [end - rows, end), rows = sinks + keep * chunk_rows. K is rotated on by the distance that its row moves, V is copied.
+// REQUIRES: no row moves back: the last chunk ends before `end`.
+struct PlaceRowsParams {
+  const void* sink_k;  // [layers, kv_heads, sinks, head_dim]
+  const void* sink_v;
+  const void* ring_k;     // [layers, kv_heads, ring_rows, head_dim]; row r is at r % ring_rows; null if keep is 0
+  const void* ring_v;     //
+  void* k_out;            // [layers, kv_heads, out_rows, head_dim]
+  void* v_out;            // the same
+  const int32_t* chosen;  // [keep], ascending, device memory
+  const float* cos_sin;   // [table_rows, head_dim], as of rope(); a factor in it is not applied again
+  DType k_type, v_type;
+  int64_t layers, kv_heads, head_dim, ring_rows, out_rows, table_rows;
+  int64_t sinks, keep, chunk_rows, end;
+};
+void place_rows(const PlaceRowsParams& params, Stream& stream);
 
 // ---- Remainders -----------------------------------------------------------------------------------------------------
 // What int8 rows lack of the bf16 rows that they were made from: with both, a segment has its exact bits again. A real

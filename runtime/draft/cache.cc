@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/elementwise/op.h"
+#include "kernels/rows/op.h"
 #include "runtime/base/unsigned.h"
 
 namespace headrace {

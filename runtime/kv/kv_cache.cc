@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/elementwise/op.h"
 #include "kernels/rows/op.h"
 #include "runtime/base/unsigned.h"
 

@@ -5,7 +5,7 @@
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/rows.cuh"
-#include "kernels/elementwise/bodies.h"
+#include "kernels/rows/bodies.h"
 
 namespace headrace::kernels::cuda {
 
