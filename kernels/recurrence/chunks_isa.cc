@@ -127,7 +127,7 @@ struct Work {
   alignas(64) float d[kChunkRows * kColumns];
   alignas(64) float o[kChunkRows * kColumns];
   alignas(64) float keys[kMaxDeltaKeyDim * kChunkRows];  // [k_dim, 64], each times exp(G_n - G_j)
-  float grown[kChunkRows];                            // exp(G_i)
+  float grown[kChunkRows];                               // exp(G_i)
   float keep[kMaxDeltaKeyDim];                           // exp(G_n)
 };
 
