@@ -10,7 +10,7 @@ namespace headrace::kernels::cuda {
 namespace {
 
 // A matrix with more outputs than this fills a GPU without dividing k.
-constexpr int64_t kMaxColsInFour = 16384;
+constexpr int64_t kMaxColsInFour = 20480;
 
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
