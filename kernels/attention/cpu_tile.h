@@ -13,8 +13,8 @@
 #pragma once
 
 #include "kernels/attention/cpu_isa.h"
-#include "kernels/attention/rewrite.h"
 #include "kernels/cpu/multiply.h"
+#include "kernels/cpu/rewrite.h"
 #include "kernels/cpu/shuffle.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/with_type.h"
