@@ -72,7 +72,7 @@ struct FewExactTile : FewRows<T, kDim, kHalves, 4 * keys_in_tile(kDim) * kDim * 
           tile, scale_log2, [](int, float weight) { return weight; }, s);
       wait_copies<3>();
       __syncthreads();  // the weights and the values are there
-      if (partial) screen(values(tile), at);
+      if (partial) screen_values<T, kKeys, kChunks, kThreads>(values(tile), at, first_of(0), limit_of(0), kRows);
       Base::add_sums();
       add(values(tile));
     }
@@ -149,24 +149,6 @@ struct FewExactTile : FewRows<T, kDim, kHalves, 4 * keys_in_tile(kDim) * kDim * 
         }
       }
     }
-  }
-
-  // Replaces values that are not finite by 0, their contribution to rows that do not see them, and marks rows that do.
-  __device__ void screen(uint32_t from, int at) const {
-    constexpr int kTileChunks = kKeys * kChunks;
-    bool found = false;
-#pragma unroll
-    for (int i = 0; i < kTileChunks / kThreads; ++i) {
-      found |= not_finite<T>(load_words(from + (i * kThreads + threadIdx.x) * 16));
-    }
-    if (!__syncthreads_or(found)) return;
-#pragma unroll 1
-    for (int i = threadIdx.x; i < kTileChunks; i += kThreads) {  // chunks are permuted only within their rows
-      if (!not_finite<T>(load_words(from + i * 16))) continue;
-      store_zeros(from + i * 16);
-      mark_rows(first_of(0), limit_of(0), kRows, at + i / kChunks);
-    }
-    __syncthreads();
   }
 
   // o += weights v for the warp's columns.

@@ -1,138 +1,60 @@
-// Flash attention over int4 rows (kernels/rows/op.h) for few rows of q (few_rows.cuh). Each value is widened once in a
-// block, by the warp that multiplies it, in registers. cp.async copies tiles as they are stored, some tiles ahead.
-// Device code, internal to kernels/attention.
+// Flash attention over int4 rows for few rows of q (few_low_bit.cuh). Device code, internal to kernels/attention.
 //
 // A raw chunk, 16 bytes of a row, is a group of 32 columns: two steps of the products, the lower nibbles and the upper
 // ones, and four n-tiles of o, the even and the odd columns of both.
 #pragma once
 
-#include "kernels/attention/few_rows.cuh"
-#include "kernels/attention/low_bit_tile.cuh"
-#include "kernels/cuda/warp.cuh"
+#include "kernels/attention/few_low_bit.cuh"
 
 namespace headrace::kernels::cuda {
 
-// The memory of FewInt4Tile that comes before FewRows': q, if it is not in registers, and tiles of K and V: their
-// values, then their groups' scales and minima.
+// Beside the values are their groups' scales and minima.
 template <int kDim, int kHalves>
-struct FewInt4Memory {
-  static constexpr bool kQueriesInRegisters = kHalves <= 2;
-  static constexpr int kGroups = kDim / static_cast<int>(kInt4Group), kRow = kDim / 2;
-  static constexpr int kPlane = keys_in_tile(kDim) * kRow, kParameters = keys_in_tile(kDim) * kGroups * 4;
-  static constexpr int kStages = 4, kStageBytes = 2 * (kPlane + kParameters);
-  static constexpr int kStagesAt = kQueriesInRegisters ? 0 : 8 * kHalves * kDim * 2;
-  static constexpr int kBytes = kStagesAt + kStages * kStageBytes;
-};
+using FewInt4Memory =
+    FewLowBitMemory<kDim, kHalves, kDim / 2, keys_in_tile(kDim) * kDim / static_cast<int>(kInt4Group) * 4, 4, true>;
 
 // kDim: head_dim itself.
 template <typename T, int kDim, int kHalves>
-struct FewInt4Tile : FewInt4Memory<kDim, kHalves>, FewRows<T, kDim, kHalves, FewInt4Memory<kDim, kHalves>::kBytes> {
-  using Memory = FewInt4Memory<kDim, kHalves>;
-  using Base = FewRows<T, kDim, kHalves, Memory::kBytes>;
-  using Base::begin, Base::first_of, Base::fragment_row, Base::kKeys, Base::kMTiles, Base::kNTiles, Base::kRows;
-  using Base::kSteps, Base::kThreads, Base::kWarpKeys, Base::kWarps, Base::lane, Base::limit_of, Base::o, Base::rows;
-  using Base::segment, Base::shape, Base::shared, Base::tiles, Base::warp;
-  using Memory::kGroups, Memory::kParameters, Memory::kPlane, Memory::kQueriesInRegisters, Memory::kRow;
-  using Memory::kStageBytes, Memory::kStages, Memory::kStagesAt;
-  using typename Base::Scores;
-  static constexpr int kWarpGroups = kGroups / kWarps;  // a warp's columns of V
+struct FewInt4Tile : FewLowBit<T, kDim, kHalves, FewInt4Memory<kDim, kHalves>> {
+  using Rows = FewLowBit<T, kDim, kHalves, FewInt4Memory<kDim, kHalves>>;
+  using Rows::first_of, Rows::kKeys, Rows::kNTiles, Rows::kPlane, Rows::kRow, Rows::kRows, Rows::kStages;
+  using Rows::kThreads, Rows::kWarpKeys, Rows::kWarps, Rows::lane, Rows::limit_of, Rows::parameters_at, Rows::plane;
+  using Rows::raw, Rows::rows, Rows::stage, Rows::values_at, Rows::warp;
+  using typename Rows::Scores;
+  static constexpr int kGroups = Rows::kChunks;            // of a row
+  static constexpr int kParameters = kKeys * kGroups * 4;  // bytes of a tile's
+  static constexpr int kWarpGroups = kGroups / kWarps;     // a warp's columns of V
   static_assert(kWarpGroups >= 1 && kThreads % kGroups == 0);
 
-  uint32_t q[kQueriesInRegisters ? kSteps : 1][4];
   float scale_log2;
-  uint32_t values_at, parameters_at;  // bytes from a plane's first to those of the first row to walk
 
-  __device__ uint32_t stage(int tile) const { return shared + kStagesAt + tile % kStages * kStageBytes; }
-  // Of a stage: side 0 for K, 1 for V. Chunks are permuted by the row's number, so that ldmatrix reads 8 rows from
-  // different banks.
-  __device__ static uint32_t raw(int side, int row, int chunk) {
-    constexpr int kAlike = kGroups < 8 ? 8 / kGroups : 1;
-    return side * kPlane + row * kRow + ((chunk ^ (row / kAlike % kGroups)) << 4);
-  }
+  // Of a stage.
   __device__ static uint32_t parameters(int side, int row, int group) {
     return 2 * kPlane + side * kParameters + (row * kGroups + group) * 4;
   }
-  __device__ uint32_t query(int row, int chunk) const { return shared + row * (kDim * 2) + ((chunk ^ (row & 7)) << 4); }
 
   // Begins to copy the segment's first tiles, from the one that holds position `seen` on. REQUIRES: a plane has less
   // than 4 GiB.
   __device__ void open(const void* shared_memory, const AttentionShape& of, const KvSegment& from, int kv_head,
                        int seen) {
-    const int skip = Base::rows_before(from, seen);
-    Base::open_segment(shared_memory, of, from, skip);
+    Rows::open_rows(shared_memory, of, from, kv_head, seen, kRow, kGroups * 4);
     scale_log2 = __fmul_rn(of.scale, kLog2E);
-    const uint32_t first = kv_head * from.stride_rows + from.first_row + skip;
-    const uint32_t all = static_cast<int>(of.kv_heads) * from.stride_rows;
-    values_at = first * kRow;
-    parameters_at = all * kRow + first * (kGroups * 4);
 #pragma unroll
     for (int tile = 0; tile < kStages - 1; ++tile) fetch(tile);
   }
 
-  // row_of(row) returns a row's q and bounds; missing rows of the block repeat the last one. aligned: whether every row
-  // of q is.
-  template <typename RowOf>
-  __device__ void start(bool aligned, const TileBounds& bounds, const RowOf& row_of) {
-    Base::start_rows(bounds, row_of);
-    if constexpr (kQueriesInRegisters) {
-      load_fragments<kHalves>(row_of(fragment_row(0, 0)).q, row_of(fragment_row(0, kHalves - 1)).q, kDim, aligned, q);
-    } else {
-      store_fours<kDim, kRows, kThreads>(kDim, aligned, row_of, [&](int row, int chunk) { return query(row, chunk); });
-    }
-  }
-
   // Processes the segment's rows below position `limit`.
-  __device__ void walk(int limit) {
-    wait_copies<kStages - 2>();
-    __syncthreads();  // the first tile and what was stored
-    const int end = min(begin() + rows, limit);
-    tiles = max(end - begin() + kKeys - 1, 0) / kKeys;
-    for (int tile = 0; tile < tiles; ++tile) {
-      const uint32_t from = stage(tile);
-      const int at = begin() + tile * kKeys;
-      Scores s;
-      score(from, s);
-      if (Base::is_partial(at, end)) Base::mask(at, end, s);
-      Base::find_tops(s);
-      __syncthreads();  // the maxima are there, and all threads have finished with the values of the tile before
-      fetch(tile + kStages - 1);
-      Base::weigh(
-          tile, scale_log2, [](int, float weight) { return weight; }, s);
-      wait_copies<kStages - 2>();  // the next tile
-      __syncthreads();             // the weights are there, and that tile
-      Base::add_sums();
-      add(from, at);
-    }
-    wait_copies<0>();
-  }
+  __device__ void walk(int limit) { Rows::walk_tiles(*this, limit); }
 
   // Stores the states of rows [0, count) of the block; state_of(row) is a row's index in `to`.
   template <typename StateOf>
   __device__ void store(int count, const AttentionState& to, const StateOf& state_of) const {
-#pragma unroll
-    for (int i = 0; i < kHalves; ++i) {
-      const int tile = i / 2, half = i % 2, row = fragment_row(tile, half);
-      if (row >= count) continue;
-      const int64_t state = state_of(row);
-#pragma unroll
-      for (int n = 0; n < 4 * kWarpGroups; n += 2) {
-        const int d = (warp() * 2 * kWarpGroups + n / 2) * 16 + lane() % 4 * 4;
-        const float(&even)[4] = o[tile][n], (&odd)[4] = o[tile][n + 1];
-        // + 0: a zero's sign must not depend on rows with weight 0.
-        *reinterpret_cast<float4*>(to.o + state * kDim + d) = {
-            __fadd_rn(even[2 * half], 0.0f), __fadd_rn(odd[2 * half], 0.0f), __fadd_rn(even[2 * half + 1], 0.0f),
-            __fadd_rn(odd[2 * half + 1], 0.0f)};
-      }
-    }
-    Base::store_sums(count, scale_log2, to, state_of);
+    Rows::store_rows(
+        count, scale_log2, [](float sum) { return sum; }, to, state_of);
   }
 
- private:
-  // ---- Copies. All rows that the segment has are copied: values are finite, and parameters are checked.
+  // ---- For walk_tiles()
 
-  __device__ const unsigned char* plane(int side) const {
-    return static_cast<const unsigned char*>(side == 0 ? segment->k : segment->v);
-  }
   __device__ void fetch(int tile) {
     constexpr int kRowsAtOnce = kThreads / kGroups, kPieces = kGroups / 4;  // pieces: of a row's parameters
     const int chunk = threadIdx.x % kGroups, first = threadIdx.x / kGroups;
@@ -158,39 +80,9 @@ struct FewInt4Tile : FewInt4Memory<kDim, kHalves>, FewRows<T, kDim, kHalves, Few
     commit_copies();
   }
 
-  // ---- A tile
-
-  // A group's scale and its minimum less 128 scales.
-  __device__ static float2 group_of(int word) {
-    const float2 group = __half22float2(reinterpret_cast<const __half2&>(word));
-    return {group.x, __fmaf_rn(group.x, -128.0f, group.y)};
-  }
-  // The lower nibbles of two bytes as elements; each has a group.
-  template <uint32_t kTwo>
-  __device__ static uint32_t widen(uint32_t word, const float2& low_group, const float2& high_group) {
-    const uint32_t both = biased_bytes<kTwo>(word) & 0xff0fff0f;
-    const float low = __uint_as_float(both << 16), high = __uint_as_float(both & 0xffff0000);
-    return pack(__fmaf_rn(low, low_group.x, low_group.y), __fmaf_rn(high, high_group.x, high_group.y), T{});
-  }
-
-  __device__ void multiply_step(int step, const uint32_t (&b)[kNTiles][2], Scores& s) const {
-#pragma unroll
-    for (int tile = 0; tile < kMTiles; ++tile) {
-      uint32_t a[4];
-      if constexpr (kQueriesInRegisters) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) a[j] = q[step][j];
-      } else {
-        load_matrices(a, query(tile * 16 + lane() % 16, step * 2 + lane() / 16));
-      }
-#pragma unroll
-      for (int n = 0; n < kNTiles; ++n) multiply(s[tile][n], a, b[n][0], b[n][1], T{});
-    }
-  }
-
   // s = q k^T for the warp's keys, unscaled.
-  __device__ void score(uint32_t from, Scores& s) const {
-    Base::clear(s);
+  __device__ void score(int, uint32_t from, Scores& s) const {
+    Rows::clear(s);
     constexpr int kAtOnce = 4 / kNTiles;  // groups of a load, which has four times 8 keys
     const int row = warp() * kWarpKeys + lane() % kWarpKeys, own = warp() * kWarpKeys + lane() / 4;
 #pragma unroll
@@ -207,18 +99,15 @@ struct FewInt4Tile : FewInt4Memory<kDim, kHalves>, FewRows<T, kDim, kHalves, Few
           low[n][0] = widen<kEvenTwo>(word, group, group), low[n][1] = widen<kOddTwo>(word, group, group);
           high[n][0] = widen<kEvenTwo>(upper, group, group), high[n][1] = widen<kOddTwo>(upper, group, group);
         }
-        multiply_step(2 * (first + i), low, s);
-        multiply_step(2 * (first + i) + 1, high, s);
+        Rows::multiply_step(2 * (first + i), low, s);
+        Rows::multiply_step(2 * (first + i) + 1, high, s);
       }
     }
   }
 
-  // Groups of values at `at` and the next positions that are not finite become zeros; rows of q that see them are
-  // marked. Seldom called.
-  __device__ void spoil(int position, int& word) const {
-    if (!not_finite<__half>({static_cast<uint32_t>(word), 0, 0, 0})) return;
-    word = 0;
-    mark_rows(first_of(0), limit_of(0), kRows, position);
+  __device__ void weigh(int tile, Scores& s) {
+    Rows::weigh(
+        tile, scale_log2, [](int, float weight) { return weight; }, s);
   }
 
   // o += weights v for the warp's columns.
@@ -248,9 +137,30 @@ struct FewInt4Tile : FewInt4Memory<kDim, kHalves>, FewRows<T, kDim, kHalves, Few
           b[4 * p + 2][i % 2] = widen<kEvenTwo>(upper, low, high);
           b[4 * p + 3][i % 2] = widen<kOddTwo>(upper, low, high);
         }
-        Base::add_step(keys / 16 + sub, b);
+        Rows::add_step(keys / 16 + sub, b);
       }
     }
+  }
+
+ private:
+  // A group's scale and its minimum less 128 scales.
+  __device__ static float2 group_of(int word) {
+    const float2 group = __half22float2(reinterpret_cast<const __half2&>(word));
+    return {group.x, __fmaf_rn(group.x, -128.0f, group.y)};
+  }
+  // The lower nibbles of two bytes as elements; each has a group.
+  template <uint32_t kTwo>
+  __device__ static uint32_t widen(uint32_t word, const float2& low_group, const float2& high_group) {
+    const uint32_t both = biased_bytes<kTwo>(word) & 0xff0fff0f;
+    const float low = __uint_as_float(both << 16), high = __uint_as_float(both & 0xffff0000);
+    return pack(__fmaf_rn(low, low_group.x, low_group.y), __fmaf_rn(high, high_group.x, high_group.y), T{});
+  }
+
+  // The parameters of a group of values that are not finite become zeros; rows of q that see `position` are marked.
+  __device__ void spoil(int position, int& word) const {
+    if (!not_finite<__half>({static_cast<uint32_t>(word), 0, 0, 0})) return;
+    word = 0;
+    mark_rows(first_of(0), limit_of(0), kRows, position);
   }
 };
 

@@ -1,4 +1,4 @@
-// What flash attention for few rows of q shares (few_int8_tile.cuh, few_int4_tile.cuh, few_exact_tile.cuh). A block
+// What flash attention for few rows of q shares (few_low_bit.cuh, few_exact_tile.cuh). A block
 // waits for memory then, so its warps share the rows of q and divide the work on a tile of K and V: a warp computes the
 // scores and the weights of a quarter of the keys (16, or 8 of a large head), and adds a quarter of the columns of V.
 // Weights go from warp to warp through shared memory. Device code, internal to kernels/attention.

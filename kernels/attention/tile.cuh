@@ -43,6 +43,27 @@ __device__ inline void mark_rows(uint32_t first_of, uint32_t limit_of, int rows,
   }
 }
 
+// Replaces values of a tile that are not finite by 0, their contribution to rows that do not see them, and marks rows
+// that do. Returns whether there are some. Called by all threads once the values are loaded.
+template <typename T, int kKeys, int kChunks, int kThreads>
+__device__ inline bool screen_values(uint32_t v, int position, uint32_t first_of, uint32_t limit_of, int rows) {
+  constexpr int kTileChunks = kKeys * kChunks;
+  bool found = false;
+#pragma unroll
+  for (int i = 0; i < kTileChunks / kThreads; ++i) {
+    found |= not_finite<T>(load_words(v + (i * kThreads + threadIdx.x) * 16));
+  }
+  if (!__syncthreads_or(found)) return false;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < kTileChunks; i += kThreads) {  // chunks are permuted only within their rows
+    if (!not_finite<T>(load_words(v + i * 16))) continue;
+    store_zeros(v + i * 16);
+    mark_rows(first_of, limit_of, rows, position + i / kChunks);
+  }
+  __syncthreads();
+  return true;
+}
+
 // For score() and add(): nothing to do beside a step of their product.
 struct NothingBeside {
   __device__ void operator()(int) const {}
@@ -304,24 +325,10 @@ struct AttentionTile : TileQueries<T, kDim, kMTiles, Q, kWarpsOf, kInRegisters> 
     }
   }
 
-  // Replaces values that are not finite by 0, their contribution to rows that do not see them; rows that do get a NaN
-  // as sum of weights. Called by all threads once the tile's values are loaded.
+  // Called by all threads once the tile's values are loaded. Rows that see one that is not finite get a NaN as sum of
+  // weights.
   __device__ void screen(uint32_t v, int position) {
-    constexpr int kTileChunks = kKeys * kChunks;
-    bool found = false;
-#pragma unroll
-    for (int i = 0; i < kTileChunks / kThreads; ++i) {
-      found |= not_finite<T>(load_words(v + (i * kThreads + threadIdx.x) * 16));
-    }
-    if (!__syncthreads_or(found)) return;
-#pragma unroll 1
-    for (int i = threadIdx.x; i < kTileChunks; i += kThreads) {  // chunks are permuted only within their rows
-      if (!not_finite<T>(load_words(v + i * 16))) continue;
-      store_zeros(v + i * 16);
-      mark_rows(first_of(0), limit_of(0), kRows, position + i / kChunks);
-    }
-    __syncthreads();
-    spoil_marked();
+    if (screen_values<T, kKeys, kChunks, kThreads>(v, position, first_of(0), limit_of(0), kRows)) spoil_marked();
   }
   // Rows that were marked get a NaN as sum of weights.
   __device__ void spoil_marked() {
