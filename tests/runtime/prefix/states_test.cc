@@ -2,10 +2,10 @@
 // share, and has the bits of a fresh run, whatever became of the files in between.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -118,15 +118,21 @@ TEST_P(PrefixStates, AHitHasTheBitsOfAFreshRun) {
   EXPECT_EQ(again.logits, saving.logits);
   EXPECT_EQ(again.use.rows, last(4400));
   EXPECT_EQ(again.use.saved_bytes, 0u);
+  // The positions of states that were saved of what prompts share with the first one; 0: the beginning.
+  std::set<int64_t> shared = {0};
+  for (const int64_t at : snapshot_positions(4400, unit())) shared.insert(at);
+  EXPECT_EQ(*shared.rbegin(), last(4400));
   std::vector<int64_t> cuts = {60, 2047, 2048, 3000, 4095, 4351, 4352, 4400};
   if (testing::kSanitized) cuts = {2047, 3000, 4400};
   for (const int64_t common : cuts) {
     const std::vector<int32_t> other = continued(first, common, common % 2 == 0 ? 37 : 300);
+    const int64_t wanted = *std::prev(shared.upper_bound(common));
     const Answer hit = answer(other, true, common % 2 == 0 ? KvMode::kHost : KvMode::kDevice);
     EXPECT_EQ(hit.logits, answer(other, false).logits) << common;
-    // Or at a state that another of these prompts saved within what they share.
-    EXPECT_GE(hit.use.rows, common >= last(4400) ? last(4400) : common / 2048 * 2048) << common;
-    EXPECT_LE(hit.use.rows, std::min(common, last(4400))) << common;
+    EXPECT_EQ(hit.use.rows, wanted) << common;
+    for (const int64_t at : snapshot_positions(static_cast<int64_t>(other.size()), unit())) {
+      if (at <= common) shared.insert(at);
+    }
     EXPECT_TRUE(hit.use.notes.empty());
   }
 }
