@@ -9,8 +9,9 @@ namespace headrace::kernels::cuda {
 
 namespace {
 
-// A matrix with more outputs than this fills a GPU without dividing k.
-constexpr int64_t kMaxColsInFour = 20480;
+// A matrix with more outputs than this fills a GPU without dividing k: it has more blocks of 128 than an H200 has
+// multiprocessors, 132.
+constexpr int64_t kMaxColsInFour = 16896;
 
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 

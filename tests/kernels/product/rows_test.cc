@@ -96,7 +96,7 @@ TEST_P(RowsProductTest, EveryNumberOfRowsGivesARowTheSameBits) {
 // more rows take several launches.
 TEST_P(RowsProductTest, RowsOfSeveralLaunchesHaveTheBitsOfOne) {
   constexpr int64_t kK = 512;
-  const int64_t n = cuda() ? 16384 : 96;
+  const int64_t n = cuda() ? 16896 : 96;
   const DeviceArray stored = store(n, kK);
   const Weight weight = {.parts = {{stored.data(), WeightType::kQ4K, n}, {}, {}}, .count = 1, .cols = kK};
   const std::vector<float> x = values_of_bf16(1, kStepRows * kK), bias = values_of_bf16(2, n);
