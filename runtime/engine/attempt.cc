@@ -124,7 +124,7 @@ void Attempt::decode(int32_t first) {
 }
 
 bool Attempt::finish() {
-  if (PromptScores* const scores = prepared_.setup.session.scores) run_.result.log_probs = scores->log_probs;
+  if (PromptScores* const scores = prepared_.setup.session.scores) run_.result.log_probs = std::move(scores->log_probs);
   if (PrefixRun* const prefix = prepared_.prefix.get()) {
     prefix->finish(run_.progress, run_.options.interrupt, &run_.result.prefix);
     if (prefix->damaged()) return false;

@@ -7,27 +7,26 @@
 namespace headrace {
 
 void SessionBuffers::allocate() {
-  const SessionLayout& layout = layout_;
-  Device& device = layout.device();
+  Device& device = layout_.device();
   BumpAllocator size(nullptr), later(nullptr), host_size(nullptr);
-  layout.carve_step(size, later);
-  layout.carve_inputs(host_size);
+  layout_.carve_step(size, later);
+  layout_.carve_inputs(host_size);
   step_memory_ = device.allocate(size.used_bytes(), "the buffers of a step");
   host_inputs_memory_ = device.allocate_pinned(host_size.used_bytes(), "the inputs of a step");
-  host_results_ = device.allocate_pinned(layout.result_bytes(), "the result of a step");
-  if (layout.options().grow_rows > 0) host_ranked_ = device.allocate_pinned(layout.ranked_bytes(), "ranked tokens");
-  if (layout.top_tokens() > 0) {
-    host_log_probs_memory_ = device.allocate_pinned(layout.log_probs_bytes(), "log-probabilities");
+  host_results_ = device.allocate_pinned(layout_.result_bytes(), "the result of a step");
+  if (layout_.options().grow_rows > 0) host_ranked_ = device.allocate_pinned(layout_.ranked_bytes(), "ranked tokens");
+  if (layout_.top_tokens() > 0) {
+    host_log_probs_memory_ = device.allocate_pinned(layout_.log_probs_bytes(), "log-probabilities");
     BumpAllocator block(host_log_probs_memory_.data());
-    host_log_probs_ = StepLogProbs::carve(block, layout.pass_rows(), layout.top_tokens());
+    host_log_probs_ = StepLogProbs::carve(block, layout_.pass_rows(), layout_.top_tokens());
   }
   BumpAllocator allocator(step_memory_.data()), none(nullptr), inputs(host_inputs_memory_.data()),
       results(host_results_.data());
-  step_ = layout.carve_step(allocator, none);
-  host_ = layout.carve_inputs(inputs);
-  host_result_ = layout.carve_result(results);
-  const ModelConfig& config = layout.config();
-  step_.rope.fill(config.rope, config.rope_sizes(), layout.compute());
+  step_ = layout_.carve_step(allocator, none);
+  host_ = layout_.carve_inputs(inputs);
+  host_result_ = layout_.carve_result(results);
+  const ModelConfig& config = layout_.config();
+  step_.rope.fill(config.rope, config.rope_sizes(), layout_.compute());
 }
 
 void SessionBuffers::allocate_passes() {

@@ -1,6 +1,5 @@
-// The buffers of an executor, none of which outlives a step in meaning: a step's inputs and results on host and device,
-// the residual stream, the RoPE table, and the work buffers of passes. Owns the memory; others see views. Thread: the
-// executor's.
+// The buffers of an executor: a step's inputs and results on host and device, the residual stream, the RoPE table, and
+// the work buffers of passes. Owns the memory; others see views. Thread: the executor's.
 #pragma once
 
 #include <cstdint>
