@@ -73,7 +73,7 @@ struct FirstFragments {
   Fragment k[kAhead], q[kAhead];
 };
 
-// A lane's values of the chunk's tokens, and what multiplies D.
+// A lane's values of the chunk's tokens, and the warp's rows of T.
 struct Loaded {
   float2 v[4][2];
   float beta[2], grown[2], left[2];

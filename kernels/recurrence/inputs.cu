@@ -110,7 +110,7 @@ __device__ void gates_of(const DeltaInputsParams& p, int64_t row, int64_t pass_r
   p.stored.g[pass_row * p.shape.v_heads + head] = __fmul_rn(p.decay[head], a > 20.0f ? a : log1pf(expf(a)));
 }
 
-// What the kernel knows of a lane's four channels.
+// The convolution of a lane's four channels.
 struct Channels {
   float4 weight[4];  // of a channel
 
