@@ -75,16 +75,15 @@ void run(Args args) {
     bench.cache_types.push_back(type);
   }
   const ModelConfig config = find_shape(args.shape).config;
-  const LayerSpec& layer = config.layers.front();
-  const int64_t head_dim = args.head_dim > 0 ? args.head_dim : layer.attention().head_dim;
-  CHECK(layer.attention().q_width() % head_dim == 0 && layer.attention().kv_width() % head_dim == 0, "--head-dim ",
-        head_dim);
+  const AttentionSpec& attention = config.attention();
+  const int64_t head_dim = args.head_dim > 0 ? args.head_dim : attention.head_dim;
+  CHECK(attention.q_width() % head_dim == 0 && attention.kv_width() % head_dim == 0, "--head-dim ", head_dim);
   bench.shape = {.layers = config.layer_count(),
                  .hidden = config.hidden,
-                 .heads = layer.attention().q_width() / head_dim,
-                 .kv_heads = layer.attention().kv_width() / head_dim,
+                 .heads = attention.q_width() / head_dim,
+                 .kv_heads = attention.kv_width() / head_dim,
                  .head_dim = head_dim,
-                 .ffn = layer.ffn.width,
+                 .ffn = config.layers.front().ffn.width,
                  .vocab = config.vocab};
   bench.context = args.context;
   bench.part_rows = args.part_rows;

@@ -22,7 +22,8 @@
 // --trace: of all runs, which are slower with it.
 // --rope-scaling, --rope-scale: the target's context beyond that of its training.
 // --shape: MODEL is a shape (headrace bench --list-shapes) with random weights of the type --weights, and each TEXT
-// names a prompt of random ids. DRAFT is - where --spec-type has no weights: ngram-simple, and none with --alone.
+// names a prompt of random ids. DRAFT is - where --spec-type has no file: ngram-simple, draft-mtp, and none with
+// --alone.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -80,7 +81,9 @@ void add_options(CLI::App& app, Args& args) {
   app.add_option("--top-p", args.top_p);
   app.add_option("--plain-tokens", args.plain_tokens);
   add_size(app, "--vram", &args.vram_bytes);
-  app.add_option("--weights", args.weights)->check(CLI::IsMember({"keep", "q8_0", "q4_k", "q4_k_m"}));
+  app.add_option("--weights", args.weights)->check([](const std::string& name) {
+    return name == "keep" || find_weight_mixture(name) != nullptr ? std::string() : "keep or " + weight_mixture_names();
+  });
   app.add_option("--cache-type", args.cache_type)->check(CLI::IsMember({"bf16", "int8"}));
   app.add_option("--verify", args.verify)->delimiter(',')->check(CLI::IsMember({"full", "lossless", "approximate"}));
   app.add_option("--interval", args.intervals)->delimiter(',');
@@ -106,7 +109,8 @@ EngineOptions engine_options(const Args& args) {
   options.want_tokenizer = !args.shape;
   if (!args.shape && args.weights == "q8_0") options.weights = WeightPolicy::kQ8_0;
   if (!args.shape && args.weights == "q4_k") options.weights = WeightPolicy::kQ4K;
-  if (!args.shape && args.weights == "q4_k_m") throw_error(ExitCode::kUsage, "--weights", "q4_k_m needs --shape");
+  if (!args.shape && options.weights == WeightPolicy::kKeep && args.weights != "keep")
+    throw_error(ExitCode::kUsage, "--weights", args.weights + " needs --shape");
   if (args.cache_type == "int8") options.cache_type_k = options.cache_type_v = DType::kInt8;
   if (args.whole_rows) options.remainders = false;
   options.rope = args.rope;

@@ -57,12 +57,47 @@ void draw(uint64_t key, int64_t begin, int64_t end, const std::array<Element, kQ
 }
 
 template <typename Element>
-void draw_as(DType type, float scale, uint64_t key, int64_t begin, int64_t end, void* out) {
-  std::array<float, kQuantiles> scaled = quantiles();
-  for (float& value : scaled) value *= scale;
+void draw_as(DType type, const std::array<float, kQuantiles>& values, uint64_t key, int64_t begin, int64_t end,
+             void* out) {
   std::array<Element, kQuantiles> table;
-  convert_elements(DType::kF32, reinterpret_cast<const char*>(scaled.data()), type, table.data(), kQuantiles);
+  convert_elements(DType::kF32, reinterpret_cast<const char*>(values.data()), type, table.data(), kQuantiles);
   draw(key, begin, end, table, static_cast<Element*>(out));
+}
+
+// ---- what a tensor's values are drawn from ----
+
+std::array<float, kQuantiles> normal(double deviation) {
+  std::array<float, kQuantiles> values = quantiles();
+  for (float& value : values) value *= static_cast<float>(deviation);
+  return values;
+}
+
+// of((i + 1/2) / kQuantiles) for each i.
+template <typename Of>
+std::array<float, kQuantiles> quantiles_of(Of of) {
+  std::array<float, kQuantiles> values;
+  for (size_t i = 0; i < kQuantiles; ++i)
+    values[i] = static_cast<float>(of((static_cast<double>(i) + 0.5) / kQuantiles));
+  return values;
+}
+
+// A token's decay is exp(A softplus(a + dt_bias)), where a is normal. As models of this kind are initialised before
+// they are trained (Mamba-2, arXiv 2405.21060): -A is even in (0, 16], and softplus(dt_bias) log-even in [0.001, 0.1].
+// So heads remember between a token and some thousands, and no state grows.
+constexpr double kMostDecay = 16, kLeastStep = 1e-3, kMostStep = 0.1;
+
+std::array<float, kQuantiles> drawn_from(const TensorInfo& tensor) {
+  if (tensor.name.ends_with("norm.weight")) return quantiles_of([](double) { return 1; });
+  if (tensor.name.ends_with("linear_attn.A")) return quantiles_of([](double share) { return -kMostDecay * share; });
+  if (tensor.name.ends_with("linear_attn.dt_bias")) {
+    return quantiles_of([](double share) {
+      const double step = kLeastStep * std::pow(kMostStep / kLeastStep, share);
+      return step + std::log(-std::expm1(-step));  // the inverse of softplus
+    });
+  }
+  // A channel of the convolution sums four tokens.
+  if (tensor.name.ends_with("linear_attn.conv1d.weight")) return normal(0.5);
+  return normal(1 / std::sqrt(static_cast<double>(tensor.cols())));
 }
 
 uint64_t key_of(uint64_t seed, size_t tensor) { return mix64(mix64(seed) + tensor); }
@@ -238,18 +273,11 @@ void RandomCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, in
   check_rows(tensor, row_begin, row_end);
   if (tensor.block_type()) return read_dequantised(tensor, row_begin, row_end, type, dst);
   const int64_t begin = row_begin * tensor.cols(), end = row_end * tensor.cols();
-  // Norms multiply by 1; decays are below 0, so that recurrent states do not grow.
-  const bool norm = tensor.name.ends_with("norm.weight");
-  if (norm || tensor.name.ends_with("linear_attn.A")) {
-    const std::vector<float> same(static_cast<size_t>(end - begin), norm ? 1.0f : -1.0f);
-    return convert_elements(DType::kF32, reinterpret_cast<const char*>(same.data()), type, dst, end - begin);
-  }
   const uint64_t key = key_of(seed_, index_of(tensor));
-  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(tensor.cols())));
   if (type == DType::kF32) {
-    draw_as<uint32_t>(type, scale, key, begin, end, dst);
+    draw_as<uint32_t>(type, drawn_from(tensor), key, begin, end, dst);
   } else {
-    draw_as<uint16_t>(type, scale, key, begin, end, dst);
+    draw_as<uint16_t>(type, drawn_from(tensor), key, begin, end, dst);
   }
 }
 

@@ -1,7 +1,8 @@
 // A model without files: random weights in a given shape, so that its cost can be measured. Each weight is a pure
 // function of seed, tensor and index. Matrices have mean 0 and variance 1 / columns, so a layer's output is as large as
-// its input: normally distributed without a mixture, random bits in quantised blocks with one. Norms are 1, decays -1.
-// There is no tokenizer. Thread: as in runtime/model/checkpoint.h.
+// its input: normally distributed without a mixture, random bits in quantised blocks with one. Norms are 1. Recurrent
+// layers have the decays of an untrained model, so that their states stay finite. There is no tokenizer. Thread: as in
+// runtime/model/checkpoint.h.
 #pragma once
 
 #include <cstdint>

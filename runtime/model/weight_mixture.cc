@@ -23,6 +23,12 @@ bool is_larger_layer(int64_t layer, int64_t layers) {
   return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
 }
 
+// Of the matrix that a Gated DeltaNet layer has for q, k and v together: a bit more than most have.
+WeightType joined_type(const WeightMixture& mixture) {
+  const bool mixed = mixture.type != mixture.larger;
+  return mixed && mixture.type == WeightType::kQ4K ? WeightType::kQ5K : mixture.larger;
+}
+
 int64_t layer_of(std::string_view tensor) {
   constexpr std::string_view kPrefix = "model.layers.";
   int64_t layer = -1;
@@ -47,6 +53,7 @@ std::string weight_mixture_names() {
 
 WeightType mixture_type(const WeightMixture& mixture, const ModelConfig& config, std::string_view tensor) {
   if (tensor == (config.tied_head ? "model.embed_tokens.weight" : "lm_head.weight")) return mixture.larger;
+  if (tensor.ends_with("linear_attn.in_proj_qkv.weight")) return joined_type(mixture);
   const bool may_be_larger = tensor.ends_with("self_attn.v_proj.weight") || tensor.ends_with("mlp.down_proj.weight");
   return may_be_larger && is_larger_layer(layer_of(tensor), config.layer_count()) ? mixture.larger : mixture.type;
 }

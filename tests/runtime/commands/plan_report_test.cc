@@ -13,8 +13,16 @@ namespace headrace {
 namespace {
 
 struct TypeSizes {
-  uint64_t all = 0, multiplied = 0;  // multiplied: by a step, without an embedding that is no head
+  uint64_t all = 0, multiplied = 0;  // multiplied: by a step, without an embedding that is no head and an MTP block
 };
+
+// The type that a tensor has on a GPU. Recurrent layers' vectors are in f32, and their two narrow matrices plain.
+WeightType loaded_type(const TensorInfo& tensor, const ModelConfig& config, const WeightMixture* mixture) {
+  const bool recurrent = tensor.name.find(".linear_attn.") != std::string::npos, matrix = tensor.shape.size() == 2;
+  if (!matrix) return recurrent ? WeightType::kF32 : WeightType::kBF16;
+  const bool narrow = tensor.name.ends_with(".in_proj_a.weight") || tensor.name.ends_with(".in_proj_b.weight");
+  return mixture == nullptr || narrow ? WeightType::kBF16 : mixture_type(*mixture, config, tensor.name);
+}
 
 // By the type that a tensor has on a GPU.
 std::map<std::string, TypeSizes> sizes_by_type(const Shape& shape, const WeightMixture* mixture) {
@@ -22,11 +30,11 @@ std::map<std::string, TypeSizes> sizes_by_type(const Shape& shape, const WeightM
   const std::unique_ptr<Checkpoint> checkpoint = make_random_checkpoint(shape.name, shape.config, 0, mixture);
   for (const TensorInfo& tensor : checkpoint->tensors()) {
     const bool matrix = tensor.shape.size() == 2, embedding = tensor.name == "model.embed_tokens.weight";
-    const WeightType type =
-        matrix && mixture != nullptr ? mixture_type(*mixture, shape.config, tensor.name) : WeightType::kBF16;
+    const WeightType type = loaded_type(tensor, shape.config, mixture);
     TypeSizes& of_type = sizes[weight_type_info(type).name];
     of_type.all += stored_weight_bytes(Backend::kCuda, type, tensor.rows(), tensor.cols());
-    const bool multiplied = matrix && (!embedding || shape.config.tied_head);
+    const bool draft = tensor.name.starts_with("mtp.");
+    const bool multiplied = matrix && !draft && (!embedding || shape.config.tied_head);
     if (multiplied) of_type.multiplied += weight_bytes(type, tensor.rows(), tensor.cols());
   }
   return sizes;
@@ -55,6 +63,7 @@ void check_plan(const Shape& shape, const WeightMixture* mixture) {
   // Beside them there is only what aligns them.
   EXPECT_GE(report.run->weights_bytes, sum) << what;
   EXPECT_LE(report.run->weights_bytes, sum + sum / 1000) << what;
+  if (!report.run->predictable()) return;
   // What predictions of a step go by.
   const ModelSizes& sizes = report.run->sizes;
   uint64_t multiplied = 0;

@@ -17,18 +17,20 @@
 namespace headrace {
 namespace {
 
-// What the models' authors count: a wrong size anywhere changes it.
+// What the models' authors count: a wrong size anywhere changes it. Qwen3.5 and later have an MTP block besides, of
+// 120,599,552, 243,290,624 and 424,699,392.
 TEST(Shapes, HaveAsManyParametersAsTheirModels) {
   const std::map<std::string, int64_t> published = {
-      {"smollm2-135m", 134515008},   {"smollm2-360m", 361821120},    {"smollm2-1.7b", 1711376384},
-      {"llama-2-7b", 6738415616},    {"llama-3.2-1b", 1235814400},   {"llama-3.2-3b", 3212749824},
-      {"llama-3.1-8b", 8030261248},  {"llama-3.1-70b", 70553706496}, {"mistral-7b-v0.3", 7248023552},
-      {"qwen2.5-0.5b", 494032768},   {"qwen2.5-1.5b", 1543714304},   {"qwen2.5-3b", 3085938688},
-      {"qwen2.5-7b", 7615616512},    {"qwen2.5-14b", 14770033664},   {"qwen3-0.6b", 596049920},
-      {"qwen3-1.7b", 1720574976},    {"qwen3-4b", 4022468096},       {"qwen3-8b", 8190735360},
-      {"qwen3-14b", 14768307200},    {"qwen3-32b", 32762123264},     {"mistral-small-24b", 23572403200},
-      {"phi-4", 14659507200},        {"seed-oss-36b", 36151104512},  {"ministral-3-14b", 13506073600},
-      {"llama-3.3-70b", 70553706496}};
+      {"smollm2-135m", 134515008},    {"smollm2-360m", 361821120},    {"smollm2-1.7b", 1711376384},
+      {"llama-2-7b", 6738415616},     {"llama-3.2-1b", 1235814400},   {"llama-3.2-3b", 3212749824},
+      {"llama-3.1-8b", 8030261248},   {"llama-3.1-70b", 70553706496}, {"mistral-7b-v0.3", 7248023552},
+      {"qwen2.5-0.5b", 494032768},    {"qwen2.5-1.5b", 1543714304},   {"qwen2.5-3b", 3085938688},
+      {"qwen2.5-7b", 7615616512},     {"qwen2.5-14b", 14770033664},   {"qwen3-0.6b", 596049920},
+      {"qwen3-1.7b", 1720574976},     {"qwen3-4b", 4022468096},       {"qwen3-8b", 8190735360},
+      {"qwen3-14b", 14768307200},     {"qwen3-32b", 32762123264},     {"mistral-small-24b", 23572403200},
+      {"phi-4", 14659507200},         {"seed-oss-36b", 36151104512},  {"ministral-3-14b", 13506073600},
+      {"llama-3.3-70b", 70553706496}, {"qwen3.5-4b", 4326350848},     {"qwen3.5-9b", 9197093888},
+      {"qwen3.6-27b", 27320697856},   {"qwen3.8-27b", 27320697856}};
   std::set<std::string> names;
   for (const Shape& shape : known_shapes()) {
     const auto count = published.find(shape.name);
@@ -103,6 +105,32 @@ TEST_F(RandomWeights, AreNormal) {
     EXPECT_LT(std::abs(sum / count), 5 / std::sqrt(count * cols)) << tensor.name;
     EXPECT_NEAR(squares / count * cols, 1.0, 8 / std::sqrt(count)) << tensor.name;
   }
+}
+
+// What decides how long a recurrent layer remembers is that of an untrained model: a token's decay, of any head, is
+// below 1, and heads are far apart. The convolution keeps the size of what it sums.
+TEST_F(RandomWeights, OfRecurrentLayersDecayAtManyRates) {
+  const auto model = make_random_checkpoint("27b", find_shape("qwen3.6-27b").config, 7);
+  float least = 1, most = 0;
+  for (const char* layer : {"0", "33", "62"}) {
+    const std::string prefix = str("model.layers.", layer, ".linear_attn.");
+    const std::vector<float> a = read(*model, prefix + "A", 0, 1), bias = read(*model, prefix + "dt_bias", 0, 1);
+    ASSERT_EQ(a.size(), 48u);
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_TRUE(a[i] < 0 && a[i] >= -16) << a[i];
+      const double step = std::log1p(std::exp(static_cast<double>(bias[i])));
+      EXPECT_TRUE(step >= 1e-3 && step <= 0.1) << step;
+      const auto decay = static_cast<float>(std::exp(a[i] * step));
+      least = std::min(least, decay), most = std::max(most, decay);
+    }
+    double squares = 0;
+    const std::vector<float> conv = read(*model, prefix + "conv1d.weight", 0, 1);
+    for (const float value : conv) squares += static_cast<double>(value) * value;
+    EXPECT_NEAR(squares / static_cast<double>(conv.size()), 0.25, 0.01);
+  }
+  EXPECT_LT(least, 0.5f);
+  EXPECT_GT(most, 0.995f);
+  EXPECT_LT(most, 1.0f);
 }
 
 // By seed, tensor and place alone: not by how many rows are read at once, nor in which type.
@@ -188,6 +216,22 @@ TEST_F(RandomWeights, AMixtureHasTheTypesOfLlamaCpps) {
         EXPECT_EQ(model->find(prefix + other + ".weight")->stored_type, "Q5_K") << layer;
     }
   }
+}
+
+// Of a hybrid: v of its attention layers, and the joined matrix of q, k and v of the others.
+TEST_F(RandomWeights, AMixtureOfAHybridHasTheTypesOfLlamaCpps) {
+  const ModelConfig config = find_shape("qwen3.6-27b").config;
+  const auto model = make_random_checkpoint("27b", config, 7, find_weight_mixture("q4_k_m"));
+  const auto type = [&](const std::string& name) { return model->find(name + ".weight")->stored_type; };
+  EXPECT_EQ(type("model.layers.0.linear_attn.in_proj_qkv"), "Q5_K");
+  EXPECT_EQ(type("model.layers.0.linear_attn.in_proj_z"), "Q4_K");
+  EXPECT_EQ(type("model.layers.3.self_attn.v_proj"), "Q6_K");
+  EXPECT_EQ(type("model.layers.3.self_attn.gate_proj"), "Q4_K");
+  EXPECT_EQ(type("mtp.layers.0.mlp.down_proj"), "Q6_K");  // a block behind the last
+  EXPECT_EQ(make_random_checkpoint("27b", config, 7, find_weight_mixture("q4_k"))
+                ->find("model.layers.0.linear_attn.in_proj_qkv.weight")
+                ->stored_type,
+            "Q4_K");
 }
 
 // Published files are listed with two decimals, and hold a vocabulary of about 8 MB besides.
