@@ -1,6 +1,7 @@
 // Gated DeltaNet in the shape of Qwen3.5-27B, whatever the model of the other cases: 48 layers with 16 key heads and 48
 // value heads of 128.
 #include <algorithm>
+#include <numeric>
 
 #include "bench/kernel_bench.h"
 #include "kernels/recurrence/op.h"
@@ -29,6 +30,18 @@ std::vector<int32_t> depths(int64_t rows) {
     for (int64_t node = row + 1; node > 0; node /= 2) ++depth;
     of_rows.push_back(depth);
   }
+  return of_rows;
+}
+
+// A chain: the same, each row's path is all rows before it.
+std::vector<int32_t> chain_paths(int64_t rows) {
+  std::vector<int32_t> paths(static_cast<size_t>(rows * rows));
+  for (int64_t row = 0; row < rows; ++row) std::iota(&paths[row * rows], &paths[row * rows] + row + 1, 0);
+  return paths;
+}
+std::vector<int32_t> ascending(int64_t rows) {
+  std::vector<int32_t> of_rows(static_cast<size_t>(rows));
+  std::iota(of_rows.begin(), of_rows.end(), 0);
   return of_rows;
 }
 
@@ -75,10 +88,10 @@ void around(KernelBench& bench, int64_t rows, const Arrays& a) {
 }
 
 // Every call has another layer's state, as a step has.
-void decode(KernelBench& bench, int64_t rows, const Arrays& a) {
+void decode(KernelBench& bench, int64_t rows, const Arrays& a, bool chain) {
   const DeviceBuffer states = bench.normal(kLayers * kState, DType::kF32, 0.1f);
-  const DeviceBuffer positions = bench.upload(depths(rows)), path = bench.upload(binary_paths(rows)),
-                     committed = bench.same(1, 0);
+  const DeviceBuffer positions = bench.upload(chain ? ascending(rows) : depths(rows)),
+                     path = bench.upload(chain ? chain_paths(rows) : binary_paths(rows)), committed = bench.same(1, 0);
   DeltaRecurrenceParams params{};
   params.shape = kShape;
   params.q = a.q.as<float>(), params.v = a.v.as<float>(), params.beta = a.beta.as<float>();
@@ -87,10 +100,11 @@ void decode(KernelBench& bench, int64_t rows, const Arrays& a) {
   params.o = a.o.as<float>();
   params.rows = params.pass_rows = rows;
   int64_t turn = 0;
-  bench.measure({{"bench", "delta_recurrence"}, {"rows", rows}}, {real(kState * 4), 0}, [&] {
-    params.state = states.as<float>() + turn++ % kLayers * kState;
-    delta_recurrence(params, bench.stream());
-  });
+  bench.measure({{"bench", chain ? "delta_recurrence of a chain" : "delta_recurrence"}, {"rows", rows}},
+                {real(kState * 4), 0}, [&] {
+                  params.state = states.as<float>() + turn++ % kLayers * kState;
+                  delta_recurrence(params, bench.stream());
+                });
 }
 
 void commit(KernelBench& bench, int64_t rows) {
@@ -133,7 +147,8 @@ void recurrence(KernelBench& bench, int64_t rows) {
   const Arrays arrays(bench, rows);
   around(bench, rows, arrays);
   if (rows <= kMostPassRows) {
-    decode(bench, rows, arrays);
+    decode(bench, rows, arrays, false);
+    if (rows > 1) decode(bench, rows, arrays, true);
     commit(bench, rows);
   }
   if (rows >= kDeltaChunkRows) chunks(bench, rows, arrays);

@@ -49,6 +49,8 @@ constexpr RowsFactor kQueriesOfInt8[] = {{4, 1},      {16, 1.16},  {32, 1.46},  
 constexpr RowsFactor kQueriesOfInt4[] = {{4, 1},      {16, 1.06},  {32, 1.23},  {64, 1.35},
                                          {256, 4.04}, {800, 13.3}, {1536, 23.0}};
 constexpr LowBitPace kInt8Pace = {3490, kQueriesOfInt8}, kInt4Pace = {1092, kQueriesOfInt4};
+// Heads of 256 take longer for as many elements than heads of 128, which rates are of (kernel_bench_h200_heads.jsonl).
+constexpr double kWidePrefill = 1.22, kWidePrefix = 1.52, kWideLowBitPrefix = 1.87;
 // Making rows of an int8 copy and remainders (kernel_bench_h200_remainders.jsonl): values a microsecond.
 constexpr double kMadeValuesPerUs = 498e3;
 // Rows of products that a GPU multiplies in one pass over the weights (kernels/product/op.h).
@@ -73,6 +75,10 @@ constexpr double kCpuPrefillShare = 0.85;  // narrow matrices, and the work betw
 // profile_h200.json, 3,880 by its bench). Instructions bind, so a card with slower memory may reach more. `rows`: how
 // much longer more rows take; between two lines it is interpolated, behind the last in proportion.
 constexpr double kQuantisedProductUs = 1.7;
+// An H100 reads at 2,713 GB/s by its sheet, and takes 0.26 ms more for the 4.2 GB of an 8B in Q4_K at 1 and at 8 rows
+// (kernel_bench_h100_step.jsonl): this share of what it reads them slower. On cards with much slower memory reading
+// them is all.
+constexpr double kPaceGbPerS = 3880, kReadShare = 0.556;
 // q4_k_m_many_rows; 48 rows do take longer than 64.
 constexpr RowsFactor kUsualRows[] = {{1, 1},     {2, 1.08},  {4, 1.18},  {8, 1.27},   {16, 1.48}, {32, 2.26},
                                      {48, 3.49}, {64, 3.33}, {128, 6.0}, {192, 9.24}, {384, 16.1}};
@@ -117,21 +123,9 @@ double rows_factor(std::span<const RowsFactor> table, int64_t rows) {
   return table.back().factor * static_cast<double>(rows) / static_cast<double>(table.back().rows);
 }
 
-// A GPU's products of `rows` rows with the matrices that stay quantised.
-double quantised_products_ms(const ModelSizes& m, const MachineRates& rates, int64_t rows) {
-  double ms = 0;
-  for (const QuantisedBytes& each : m.quantised) {
-    const auto* pace = std::find_if(std::begin(kPaces), std::end(kPaces),
-                                    [&](const ProductPace& known) { return known.type == each.type; });
-    CHECK(pace != std::end(kPaces), each.type);
-    ms += gb_ms(static_cast<double>(each.bytes), pace->share * rates.weights_gb_per_s) * rows_factor(pace->rows, rows);
-  }
-  return ms;
-}
-
 // Products of `rows` rows with the matrices of all layers and the head. A GPU multiplies plain ones in groups.
 double decode_products_ms(const ModelSizes& m, const MachineRates& rates, int64_t rows) {
-  const double elements = static_cast<double>(m.layers * m.layer_weights() + m.head_weights());
+  const double elements = static_cast<double>(m.weights() + m.head_weights());
   uint64_t plain = m.layers_bytes() + m.head_bytes();
   if (!rates.gpu) {
     return std::max(gb_ms(static_cast<double>(plain), rates.weights_gb_per_s),
@@ -142,13 +136,15 @@ double decode_products_ms(const ModelSizes& m, const MachineRates& rates, int64_
                kernels = static_cast<double>(4 * m.layers + 1);
   const double launches = kernels * (m.quantised.empty() ? groups * kProductUs : kQuantisedProductUs) * 1e-3;
   return groups * gb_ms(static_cast<double>(plain), rates.weights_gb_per_s) + launches +
-         quantised_products_ms(m, rates, rows);
+         quantised_products_ms(m.quantised, rates, rows);
 }
 
 // One layer's attention: products of all queries with `rows` keys and values.
 double attention_flop(const ModelSizes& m, double queries, double rows) {
   return 4 * static_cast<double>(m.heads * m.head_dim) * queries * rows;
 }
+
+double wide(const ModelSizes& m, double factor) { return m.head_dim > 128 ? factor : 1; }
 
 const LowBitPace* pace_of(const RowShape& shape) {
   if (shape.k_type != shape.v_type) return nullptr;
@@ -161,19 +157,20 @@ double attention_ms(const CostInput& in, int64_t queries, int64_t rows, const Ro
   const ModelSizes& m = in.model;
   const double bytes = static_cast<double>(shape.bytes_all_layers()) * static_cast<double>(rows);
   const double flop = attention_flop(m, static_cast<double>(queries), static_cast<double>(rows));
-  double ms = gb_ms(bytes, in.rates.kv_gb_per_s);
   const LowBitPace* const pace = in.rates.gpu ? pace_of(shape) : nullptr;
+  double ms = gb_ms(bytes, in.rates.kv_gb_per_s);
   if (pace != nullptr) {
     ms = std::max(ms, gb_ms(bytes, pace->gb_per_s) * rows_factor(pace->rows, queries * m.heads / m.kv_heads));
   } else if (queries > 1) {
-    ms = std::max(ms, tflop_ms(flop * static_cast<double>(m.layers), in.rates.queries_tflop_per_s));
+    ms = std::max(ms, tflop_ms(flop * static_cast<double>(m.rows.layers), in.rates.queries_tflop_per_s));
   }
   if (!in.rates.gpu) return ms;
+  ms *= wide(m, pace != nullptr ? kWideLowBitPrefix : kWidePrefix);
   const int64_t last = segment_range(segments_for(rows) - 1).begin;
   const int64_t longest =
       std::min({rows, segment_range(segment_of(last)).rows, attention_part_rows(last, shape.k_type, shape.v_type)});
   const double block = bytes / static_cast<double>(m.kv_heads * rows) * static_cast<double>(longest);
-  const double layers = static_cast<double>(m.layers), hidden_us = m.quantised.empty() ? 0 : layers * kTailUs;
+  const double layers = static_cast<double>(m.rows.layers), hidden_us = m.quantised.empty() ? 0 : layers * kTailUs;
   return std::max(ms, gb_ms(block, kBlockGbPerS) - hidden_us * 1e-3) + layers * kPrefixUs * 1e-3;
 }
 
@@ -185,19 +182,24 @@ double chunks_ms(const CostInput& in, const StreamSchedule& schedule, uint64_t m
          std::max(made / kMadeValuesPerUs * 1e-3, gb_ms(4 * made, in.rates.kv_gb_per_s));  // 2 read, 2 written
 }
 
+// Small kernels. A recurrent layer has no tail, and its own kernels are not among them.
 double layers_ms(const CostInput& in, int64_t rows) {
-  const bool fused = !in.model.quantised.empty() && rows <= kFusedRows;
-  const double gpu = (fused ? kFusedLayerUs : kLayerUs) + (in.model.qk_norm ? 2 * kSmallKernelUs : 0);
-  return static_cast<double>(in.model.layers) * (in.rates.gpu ? gpu : kCpuLayerUs) * 1e-3;
+  const ModelSizes& m = in.model;
+  if (!in.rates.gpu) return static_cast<double>(m.layers) * kCpuLayerUs * 1e-3;
+  const double us = !m.quantised.empty() && rows <= kFusedRows ? kFusedLayerUs : kLayerUs;
+  const int more = (m.qk_norm ? 2 : 0) + (m.gated ? 1 : 0);
+  return (static_cast<double>(m.rows.layers) * (us + more * kSmallKernelUs) +
+          static_cast<double>(m.recurrent.layers) * (us - kTailUs)) *
+         1e-3;
 }
 
 // Products of all layers over a prompt: whole groups, then the remainder in smaller groups. The smallest read the
 // weights as a decode step does.
 double plain_prefill_products_ms(const CostInput& in, int64_t tokens) {
-  const double layers = static_cast<double>(in.model.layers), weights = static_cast<double>(in.model.layer_weights());
-  const double once = gb_ms(layers * weights * static_cast<double>(in.model.type_bytes), in.rates.weights_gb_per_s);
+  const double layers = static_cast<double>(in.model.layers), weights = static_cast<double>(in.model.weights());
+  const double once = gb_ms(weights * static_cast<double>(in.model.type_bytes), in.rates.weights_gb_per_s);
   const auto rows_ms = [&](int64_t rows) {
-    return tflop_ms(2 * layers * weights * static_cast<double>(rows), in.rates.product_tflop_per_s);
+    return tflop_ms(2 * weights * static_cast<double>(rows), in.rates.product_tflop_per_s);
   };
   if (!in.rates.gpu) return std::max(rows_ms(tokens) / kCpuPrefillShare, once);
   const auto group_ms = [&](int64_t rows, double product_us) {
@@ -214,30 +216,31 @@ double plain_prefill_products_ms(const CostInput& in, int64_t tokens) {
 double prefill_products_ms(const CostInput& in, int64_t tokens) {
   const double rate = in.rates.int8_product_tflop_per_s;
   if (!in.plan.prefill_int8 || rate <= 0) return plain_prefill_products_ms(in, tokens);
-  const double weights = static_cast<double>(in.model.layers * in.model.layer_weights());
+  const double weights = static_cast<double>(in.model.weights());
   const double groups = static_cast<double>(ceil_div(tokens, kPrefillGroupRows));
   const double launches = groups * static_cast<double>(in.model.layers) * 4 * kMiddleProductUs * 1e-3;
   return tflop_ms(2 * weights * static_cast<double>(tokens), rate) + (in.rates.gpu ? launches : 0);
 }
 
 double prefill_attention_ms(const CostInput& in, double tokens) {
-  const double flop = static_cast<double>(in.model.layers) * attention_flop(in.model, tokens, tokens / 2);
+  const double flop = static_cast<double>(in.model.rows.layers) * attention_flop(in.model, tokens, tokens / 2);
   const double rate = in.rates.int8_attention_tflop_per_s;
-  return tflop_ms(flop, in.plan.prefill_int8 && rate > 0 ? rate : in.rates.attention_tflop_per_s);
+  const double ms = tflop_ms(flop, in.plan.prefill_int8 && rate > 0 ? rate : in.rates.attention_tflop_per_s);
+  return in.rates.gpu ? ms * wide(in.model, kWidePrefill) : ms;
 }
 
 // The rows of each layer are read once more, and written in 8 bits.
 double int8_rows_ms(const CostInput& in, double tokens) {
   if (!in.plan.prefill_int8) return 0;
   const ModelSizes& m = in.model;
-  const double elements = 2 * static_cast<double>(m.layers * m.kv_heads * m.head_dim) * tokens;
+  const double elements = 2 * static_cast<double>(m.rows.layers * m.kv_heads * m.head_dim) * tokens;
   return gb_ms(elements * static_cast<double>(m.type_bytes + 1), kConvertedShare * in.rates.kv_gb_per_s);
 }
 
 // Each layer's quantised matrices become plain ones, and in 8 bits all matrices int8, once, or for each group of rows.
 double dequantise_ms(const CostInput& in, double groups) {
   if (in.model.quantised.empty() && !in.plan.prefill_int8) return 0;
-  const int64_t written = in.model.layers * in.model.layer_weights() * (in.plan.prefill_int8 ? 1 : in.model.type_bytes);
+  const int64_t written = in.model.weights() * (in.plan.prefill_int8 ? 1 : in.model.type_bytes);
   const double times = in.plan.lean_prefill ? groups : 1;
   return times * gb_ms(static_cast<double>(in.model.layers_bytes()) + static_cast<double>(written),
                        kDequantiseShare * in.rates.weights_gb_per_s);
@@ -247,9 +250,9 @@ double dequantise_ms(const CostInput& in, double groups) {
 double prefill_states_ms(const CostInput& in, int64_t tokens) {
   const ModelSizes& m = in.model;
   const int64_t heads = m.heads + 2 * m.kv_heads, normed = m.qk_norm ? m.heads + m.kv_heads : 0;
-  const int64_t elements = 4 * m.hidden + 2 * (heads + normed) * m.head_dim + 3 * m.ffn;
-  return gb_ms(static_cast<double>(m.layers * elements * m.type_bytes) * static_cast<double>(tokens),
-               in.rates.weights_gb_per_s);
+  const int64_t gates = m.gated ? m.heads : 0, around = 4 * m.hidden + 3 * m.ffn;
+  const int64_t elements = m.layers * around + m.rows.layers * 2 * (heads + normed + gates) * m.head_dim;
+  return gb_ms(static_cast<double>(elements * m.type_bytes) * static_cast<double>(tokens), in.rates.weights_gb_per_s);
 }
 
 // Segments [resident, sealed) of the layers that have rows in host memory or on disk.
@@ -307,15 +310,30 @@ const char* PassCost::bound() const {
   return link_ms > device_ms ? "link" : "device";
 }
 
-int64_t ModelSizes::layer_weights() const {
-  return hidden * (heads + 2 * kv_heads) * head_dim + hidden * heads * head_dim + 3 * hidden * ffn;
+int64_t ModelSizes::weights() const {
+  const int64_t attention = hidden * ((gated ? 3 : 2) * heads + 2 * kv_heads) * head_dim;
+  const int64_t delta = hidden * (recurrent.in_width() + recurrent.v_width());
+  return rows.layers * attention + recurrent.layers * delta + layers * 3 * hidden * ffn;
 }
 
 uint64_t ModelSizes::layers_bytes() const {
-  return stored_layers_bytes > 0 ? stored_layers_bytes : static_cast<uint64_t>(layers * layer_weights() * type_bytes);
+  return stored_layers_bytes > 0 ? stored_layers_bytes : static_cast<uint64_t>(weights() * type_bytes);
 }
 uint64_t ModelSizes::head_bytes() const {
   return stored_head_bytes > 0 ? stored_head_bytes : static_cast<uint64_t>(head_weights() * type_bytes);
+}
+
+double quantised_products_ms(std::span<const QuantisedBytes> quantised, const MachineRates& rates, int64_t rows) {
+  double ms = 0;
+  for (const QuantisedBytes& each : quantised) {
+    const auto* pace = std::find_if(std::begin(kPaces), std::end(kPaces),
+                                    [&](const ProductPace& known) { return known.type == each.type; });
+    CHECK(pace != std::end(kPaces), each.type);
+    const auto bytes = static_cast<double>(each.bytes);
+    const double read = gb_ms(bytes, rates.weights_gb_per_s), read_there = gb_ms(bytes, kPaceGbPerS);
+    ms += std::max(read, read_there * rows_factor(pace->rows, rows) / pace->share + kReadShare * (read - read_there));
+  }
+  return ms;
 }
 
 PassCost step_cost(const CostInput& in, const PassShape& pass) {
@@ -336,7 +354,8 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
                  (bytes.made_values > 0 ? kRemainderLinkShare : kLinkShare);
   cost.device_ms = decode_products_ms(in.model, in.rates, pass.queries) + layers_ms(in, pass.queries) +
                    attention_ms(in, pass.queries, blocks || !in.rates.gpu ? rows : tail_begin(rows), shape) +
-                   chunks_ms(in, schedule, bytes.made_values);
+                   chunks_ms(in, schedule, bytes.made_values) + recurrent_step_ms(in.model.recurrent, pass, in.rates);
+  cost.state_bytes = in.model.recurrent.state_bytes();
   cost.beside = in.rates.gpu;
   return cost;
 }
@@ -356,13 +375,14 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   const ModelSizes& m = in.model;
   const double tokens = static_cast<double>(prompt_tokens);
   PassCost cost;
-  cost.weight_bytes = static_cast<uint64_t>(m.layers * m.layer_weights() * m.type_bytes);
+  cost.weight_bytes = static_cast<uint64_t>(m.weights() * m.type_bytes);
   cost.kv_bytes = m.rows.bytes_all_layers() * static_cast<uint64_t>(prompt_tokens);
   const StreamSchedule schedule = streamed(in, prompt_tokens);
   cost.link_bytes = schedule.bytes() + in.plan.remainder_bytes;
   add_disk(schedule.disk_bytes(), in.rates.disk_write_gb_per_s, &cost);
   cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_host_gb_per_s);
-  cost.device_ms = prefill_products_ms(in, prompt_tokens) + prefill_attention_ms(in, tokens);
+  cost.device_ms = prefill_products_ms(in, prompt_tokens) + prefill_attention_ms(in, tokens) +
+                   recurrent_prefill_ms(m.recurrent, prompt_tokens, kPrefillGroupRows, in.rates);
   if (in.rates.gpu) {
     const double groups = static_cast<double>(ceil_div(prompt_tokens, kPrefillGroupRows));
     cost.device_ms += prefill_states_ms(in, prompt_tokens) + dequantise_ms(in, groups) + int8_rows_ms(in, tokens) +
@@ -373,13 +393,6 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   add_fill(in, schedule, &cost);
   cost.beside = in.rates.gpu;
   return cost;
-}
-
-double draft_ms(uint64_t draft_weights_bytes, int64_t levels, const MachineRates& rates) {
-  const double pass = gb_ms(static_cast<double>(draft_weights_bytes), rates.weights_gb_per_s);
-  // One layer, the head, and the selection among the logits.
-  const double kernels = (rates.gpu ? 2 * (kLayerUs + kPrefixUs) + 5 * kProductUs : 2 * kCpuLayerUs) * 1e-3;
-  return static_cast<double>(levels) * (pass + kernels);
 }
 
 }  // namespace headrace

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cache/memory_plan.h"
 #include "cache/partial.h"
+#include "cache/recurrent_cost.h"
 
 namespace headrace {
 
@@ -34,7 +36,7 @@ struct QuantisedBytes {
   uint64_t bytes = 0;
 };
 
-// Sizes of a decoder.
+// Sizes of a decoder. Layers are of two kinds: those with rows, rows.layers of them, and recurrent ones.
 struct ModelSizes {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
   int64_t type_bytes = 2;  // of an element that is computed with
@@ -42,9 +44,11 @@ struct ModelSizes {
   uint64_t stored_layers_bytes = 0, stored_head_bytes = 0;
   std::vector<QuantisedBytes> quantised{};  // part of those
   bool qk_norm = false;                     // norms of queries and of keys: two kernels more a layer
+  bool gated = false;                       // attention's output is multiplied by gates: more of q, and a kernel more
   RowShape rows{};                          // of the KV cache
+  RecurrentSizes recurrent{};
 
-  int64_t layer_weights() const;  // elements of a layer's matrices
+  int64_t weights() const;  // elements of all layers' matrices
   int64_t head_weights() const { return vocab * hidden; }
   uint64_t layers_bytes() const;
   uint64_t head_bytes() const;
@@ -54,6 +58,7 @@ struct ModelSizes {
 struct PassCost {
   uint64_t link_bytes = 0;                  // to the device; for a prefill, to the host
   uint64_t weight_bytes = 0, kv_bytes = 0;  // read by kernels
+  uint64_t state_bytes = 0;                 // of recurrent states, which a step reads and writes
   uint64_t disk_bytes = 0;  // part of link_bytes: read from disk before the transfer, or written after it
   double link_ms = 0, device_ms = 0, disk_ms = 0;
   double fill_ms = 0;         // afterwards, alone: the pass over the full KV that fills a late partial KV
@@ -69,18 +74,20 @@ struct CostInput {
   MachineRates rates{};  // REQUIRES: known()
 };
 
-// One target pass of `queries` rows after `committed` rows. kPartial reads `partial` instead of the full KV.
+// One target pass of `queries` rows after `committed` rows, `accepted` of which are committed or pending then. kPartial
+// reads `partial` instead of the full KV.
 struct PassShape {
   StepMode mode = StepMode::kFull;
   int64_t committed = 0, queries = 1;
   PartialShape partial{};
+  int64_t accepted = 1;
 };
 PassCost step_cost(const CostInput& input, const PassShape& pass);
 
 // Prefill of a prompt, up to its first token.
 PassCost prefill_cost(const CostInput& input, int64_t prompt_tokens);
 
-// The time to propose a tree of `levels` levels: one pass over the draft's weights for each.
-double draft_ms(uint64_t draft_weights_bytes, int64_t levels, const MachineRates& rates);
+// A GPU's products of `rows` rows with matrices that stay quantised.
+double quantised_products_ms(std::span<const QuantisedBytes> quantised, const MachineRates& rates, int64_t rows);
 
 }  // namespace headrace

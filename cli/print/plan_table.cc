@@ -52,6 +52,8 @@ std::string pass_table(const PlanReport& report) {
   if (partial) text += pass_line("partial", p.partial, " to device");
   if (partial) text += pass_line("refresh", p.refresh, " to device");
   const PassCost& whole = partial ? p.refresh : p.full;
+  if (whole.state_bytes > 0)
+    text += str("  each step also reads and writes ", format_bytes(whole.state_bytes), " of recurrent states\n");
   if (whole.disk_bytes > 0) {
     text += str("  of which ", format_bytes(whole.disk_bytes), " from disk, ",
                 whole.known ? milliseconds(whole.disk_ms) : std::string("whose rate is unknown"), "\n");
@@ -144,8 +146,6 @@ std::string format_plan(const PlanReport& report) {
   text += "\n" + memory_table(report);
   if (report.predicted) {
     text += "\n" + pass_table(report) + speed(report);
-  } else if (!report.run->predictable()) {
-    text += "  no times: those of layers with a recurrent state are not predicted yet\n";
   } else {
     text += "  no times: this device has not been measured (run headrace profile)\n";
   }

@@ -286,7 +286,7 @@ PlanReport Planner::run() {
   } catch (const Error& error) {
     refused(error);
   }
-  if (report_.run && report_.run->predictable() && report_.rates && report_.rates->known()) {
+  if (report_.run && report_.rates && report_.rates->known()) {
     report_.predicted = predict(*report_.run, *report_.rates);
     note_assumed();
   }

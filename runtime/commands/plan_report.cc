@@ -46,6 +46,7 @@ ordered_json pass_json(const PassCost& cost) {
   out["disk_bytes"] = cost.disk_bytes;
   out["weight_bytes"] = cost.weight_bytes;
   out["kv_bytes"] = cost.kv_bytes;
+  if (cost.state_bytes > 0) out["state_bytes"] = cost.state_bytes;
   return out;
 }
 

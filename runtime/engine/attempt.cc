@@ -50,8 +50,7 @@ void Attempt::report_plan() {
   if (setup.model != nullptr) result.draft_window = setup.model->window(setup.draft_run());
   if (rates) result.link_peak_gb_per_s = rates->to_device_gb_per_s;
   if (!rates || !rates->known() || run_.options.keep != KeepRows::kNone) return;
-  const RunPlan whole = run_plan(run_.engine.context(), setup, result.plan);
-  if (whole.predictable()) result.predicted = predict(whole, *rates);
+  result.predicted = predict(run_plan(run_.engine.context(), setup, result.plan), *rates);
 }
 
 std::optional<int32_t> Attempt::prefill() {

@@ -120,8 +120,7 @@ std::vector<PartialKind> kinds_of_auto(const RunContext& context, const RunSetup
 // The predicted tokens/s of a planned run; 0: unknown.
 double predicted_speed(const RunContext& context, const RunSetup& setup, const MemoryPlan& memory) {
   if (!context.rates || !context.rates->known()) return 0;
-  const RunPlan plan = run_plan(context, setup, memory);
-  return plan.predictable() ? predicted_tokens_per_s(plan, *context.rates).value_or(0) : 0;
+  return predicted_tokens_per_s(run_plan(context, setup, memory), *context.rates).value_or(0);
 }
 
 // A way to carry out a run, beyond its options.

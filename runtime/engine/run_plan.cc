@@ -10,40 +10,79 @@
 namespace headrace {
 namespace {
 
+void add_quantised(const Weight& weight, std::vector<QuantisedBytes>* quantised) {
+  for (const WeightPart& part : std::span(weight.parts, static_cast<size_t>(weight.count))) {
+    if (is_plain(part.type)) continue;
+    const char* const name = weight_type_info(part.type).name;
+    auto of_type = std::find_if(quantised->begin(), quantised->end(), [&](const auto& q) { return q.type == name; });
+    if (of_type == quantised->end()) of_type = quantised->insert(of_type, {name, 0});
+    of_type->bytes += weight_bytes(part.type, part.rows, weight.cols);
+  }
+}
+
+RecurrentSizes recurrent_sizes(const ModelConfig& config) {
+  RecurrentSizes sizes;
+  for (const LayerSpec& layer : config.layers) {
+    if (layer.has_attention()) continue;
+    const DeltaNetSpec& delta = layer.delta_net();
+    sizes = {.layers = sizes.layers + 1,
+             .k_heads = delta.k_heads,
+             .v_heads = delta.v_heads,
+             .k_dim = delta.k_dim,
+             .v_dim = delta.v_dim};
+  }
+  return sizes;
+}
+
 // The average tree of --tree auto is not larger, and its rows are one group of a product.
 constexpr int64_t kUsualTree = 64;
 // On a CPU every row costs nearly as much as the first, so --tree auto chooses small trees: 3.7 nodes with SmolLM2-64K
 // and EAGLE-3 on two cores.
 constexpr int64_t kUsualTreeOfCpu = 4;
+// Recurrent layers compute the nodes of a tree one after another, so each one costs on a GPU as well: a chain of three
+// tokens, the usual one of MTP.
+constexpr TreeLimits kUsualTreeOfRecurrent = {.nodes = 4, .levels = 3};
 // Pending tokens at a refresh, if there is no estimate.
 constexpr int64_t kUsualPending = 20;
 
 // Draft tokens that a partial step accepts: the EAGLE-3 head of SmolLM2-64K on three books, in steps of 8 nodes
 // (bench/results/partial_h200_quarter_streamed.json). A look-up's depend on the text alone.
 constexpr double kEagle3Tau = 1.0;
+// The MTP block of a small trained hybrid on books, in chains of three at T = 0.8.
+constexpr double kMtpTau = 1.05;
 
 std::optional<double> usual_tau(const std::string& draft) {
   if (draft.empty()) return 0;
   if (draft == spec_type_name(SpecType::kEagle3)) return kEagle3Tau;
+  if (draft == spec_type_name(SpecType::kMtp)) return kMtpTau;
   return std::nullopt;
+}
+
+// The trees of a run's steps.
+TreeLimits usual_tree(const RunPlan& plan, bool gpu) {
+  TreeLimits tree = {.nodes = kUsualTree, .levels = plan.draft_levels};
+  if (plan.tunes_trees && !gpu) tree.nodes = kUsualTreeOfCpu;
+  if (plan.tunes_trees && plan.recurrent()) tree = kUsualTreeOfRecurrent;
+  return {.nodes = std::min(plan.pass_rows, tree.nodes), .levels = std::min(plan.draft_levels, tree.levels)};
 }
 
 struct Predictor {
   const RunPlan& plan;
   const CostInput input;
+  const TreeLimits usual;
   const int64_t committed,
       tree;  // rows in the full KV, half through with the output; nodes of a step that does not grow
 
   Predictor(const RunPlan& of, const MachineRates& rates)
       : plan(of),
         input{.model = of.sizes, .plan = of.memory, .rates = rates},
+        usual(usual_tree(of, rates.gpu)),
         committed(of.prompt_tokens + (of.context_tokens - of.prompt_tokens) / 2),
-        tree(of.grow_rows > 0 ? 1
-                              : std::min(of.pass_rows, of.tunes_trees && !rates.gpu ? kUsualTreeOfCpu : kUsualTree)) {}
+        tree(of.grow_rows > 0 ? 1 : usual.nodes) {}
 
   double draft() const {
-    if (plan.draft.empty() || plan.draft_weights_bytes == 0) return 0;
-    return draft_ms(plan.draft_weights_bytes, plan.draft_levels, input.rates);
+    if (plan.draft.empty() || plan.draft_pass.bytes == 0) return 0;
+    return draft_ms(plan.draft_pass, usual.levels, input.rates);
   }
   PassCost full() const { return step_cost(input, {.committed = committed, .queries = tree}); }
   PassCost partial() const {
@@ -60,7 +99,8 @@ struct Predictor {
           usual_kept_nodes(plan.partial, !plan.draft.empty()) * static_cast<double>(pending) / (1 + tau);
       nodes = std::clamp(static_cast<int64_t>(kept), nodes, std::max(nodes, plan.pass_rows + plan.most_pending));
     }
-    return step_cost(input, {.mode = StepMode::kRefresh, .committed = committed, .queries = nodes});
+    return step_cost(input,
+                     {.mode = StepMode::kRefresh, .committed = committed, .queries = nodes, .accepted = pending + 1});
   }
 
   // With the number of pending tokens that gives the most tokens/s, the aim of `--refresh-interval auto`.
@@ -85,20 +125,13 @@ struct Predictor {
 
 ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const RowShape& rows) {
   std::vector<QuantisedBytes> quantised;
-  const auto add = [&](const Weight& weight) {
-    for (const WeightPart& part : std::span(weight.parts, static_cast<size_t>(weight.count))) {
-      if (is_plain(part.type)) continue;
-      const char* const name = weight_type_info(part.type).name;
-      auto of_type = std::find_if(quantised.begin(), quantised.end(), [&](const auto& q) { return q.type == name; });
-      if (of_type == quantised.end()) of_type = quantised.insert(of_type, {name, 0});
-      of_type->bytes += weight_bytes(part.type, part.rows, weight.cols);
-    }
-  };
   for (int64_t i = 0; i < config.layer_count(); ++i) {
     const LayerWeights& layer = weights.layer(i);
-    for (const Weight* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) add(*weight);
+    for (const Weight* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
+      add_quantised(*weight, &quantised);
+    }
   }
-  add(weights.head());
+  add_quantised(weights.head(), &quantised);
   const AttentionSpec& attention = config.attention();
   return {.layers = config.layer_count(),
           .hidden = config.hidden,
@@ -112,7 +145,24 @@ ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const 
           .stored_head_bytes = stored_bytes(weights.head()),
           .quantised = std::move(quantised),
           .qk_norm = attention.qk_norm,
-          .rows = rows};
+          .gated = attention.gated_output,
+          .rows = rows,
+          .recurrent = recurrent_sizes(config)};
+}
+
+DraftPass mtp_pass(const ModelConfig& config, const Weights& weights, int64_t rows) {
+  CHECK(weights.mtp() != nullptr);
+  const MtpWeights& block = *weights.mtp();
+  const LayerWeights& layer = block.layer;
+  DraftPass pass;
+  for (const Weight* weight : {&block.fc, &layer.qkv, &layer.output, &layer.gate_up, &layer.down, &weights.head()}) {
+    pass.bytes += stored_bytes(*weight);
+    add_quantised(*weight, &pass.quantised);
+  }
+  const int64_t values = 2 * layer.spec.attention().kv_width() * rows;
+  pass.rows_bytes = static_cast<uint64_t>(values) * dtype_bytes(weights.dtype());
+  pass.prompt_weights = (2 * config.hidden + layer.spec.in_width()) * config.hidden;
+  return pass;
 }
 
 Prediction predict(const RunPlan& plan, const MachineRates& rates) {
@@ -122,6 +172,7 @@ Prediction predict(const RunPlan& plan, const MachineRates& rates) {
   // The first token needs its logits: one product with the head.
   const double head_bytes = static_cast<double>(plan.sizes.head_bytes());
   out.prefill.device_ms += head_bytes / rates.weights_gb_per_s * 1e-6;
+  out.prefill.device_ms += draft_prefill_ms(plan.draft_pass, plan.prompt_tokens, rates);
   out.full = predictor.full();
   out.draft_ms = predictor.draft();
   out.has_partial = plan.partial.on();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache/cost.h"
+#include "cache/draft_cost.h"
 #include "cache/memory_plan.h"
 #include "runtime/draft/window.h"
 #include "runtime/model/config.h"
@@ -28,16 +29,19 @@ struct RunPlan {
   int64_t most_pending = kMaxPending;
   std::string draft{};       // "draft-eagle3"; empty: none
   int64_t draft_levels = 0;  // of its trees
+  DraftPass draft_pass{};
   DraftWindow draft_window{};
   uint64_t weights_bytes = 0, draft_weights_bytes = 0;
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights
   const char* prefill_type = "";              // as in GenerateResult
   ModelSizes sizes{};
-  bool predictable() const { return sizes.layers == sizes.rows.layers; }  // recurrent layers have no cost yet
+  bool recurrent() const { return sizes.recurrent.layers > 0; }
   MemoryPlan memory{};
 };
 
 ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const RowShape& rows);
+// Of the model's own MTP block, which sees `rows` rows. REQUIRES: there is one.
+DraftPass mtp_pass(const ModelConfig& config, const Weights& weights, int64_t rows);
 
 // The expected yield of a lossless run's refreshes. An estimate: it assumes the share of pending tokens that refreshes
 // rejected in other runs, and the number of draft tokens that steps accepted there.
@@ -62,7 +66,7 @@ struct Prediction {
     return mode == StepMode::kFull ? full : mode == StepMode::kPartial ? partial : refresh;
   }
 };
-// REQUIRES: rates.known(), plan.predictable().
+// REQUIRES: rates.known().
 Prediction predict(const RunPlan& plan, const MachineRates& rates);
 
 // Of a lossless run with a partial KV, to compare kinds of it: a draft whose success nobody has measured is taken to

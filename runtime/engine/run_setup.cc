@@ -168,7 +168,12 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
     plan.draft_levels = setup.model->tree().levels;
     plan.draft_window = setup.model->window(setup.draft_run());
     plan.tunes_trees = setup.model->tunes_trees();
-    plan.draft_weights_bytes = setup.model->weights_bytes();
+    plan.draft_weights_bytes = plan.draft_pass.bytes = setup.model->weights_bytes();
+    if (setup.model->type() == SpecType::kMtp) {
+      const int64_t window = plan.draft_window.rows;
+      plan.draft_pass = mtp_pass(context.config, context.weights,
+                                 window > 0 ? std::min(window, plan.context_tokens) : plan.context_tokens);
+    }
   }
   return plan;
 }

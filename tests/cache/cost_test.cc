@@ -140,7 +140,7 @@ ModelSizes with_types(ModelSizes model, const std::vector<QuantisedBytes>& types
 
 // All of a model's matrices in one type.
 ModelSizes all_in(const ModelSizes& model, const std::string& type, double bytes_a_weight) {
-  const auto weights = static_cast<double>(model.layers * model.layer_weights() + model.head_weights());
+  const auto weights = static_cast<double>(model.weights() + model.head_weights());
   return with_types(model, {{type, static_cast<uint64_t>(weights * bytes_a_weight)}});
 }
 
@@ -159,8 +159,8 @@ ModelSizes qwen_32b_q4_k_m() {
 }
 
 // The products alone: a step over no rows has 18.5 us a layer beside them, for more than eight rows 22.
-double products_us(const ModelSizes& model, int64_t rows) {
-  const CostInput in{.model = model, .plan = {}, .rates = h200()};
+double products_us(const ModelSizes& model, int64_t rows, const MachineRates& rates = h200()) {
+  const CostInput in{.model = model, .plan = {}, .rates = rates};
   const PassCost step = step_cost(in, {.committed = 0, .queries = rows});
   return step.device_ms * 1e3 - (rows <= 8 ? 18.5 : 22.0) * static_cast<double>(model.layers);
 }
@@ -209,6 +209,17 @@ TEST(Cost, OfAProductIsThatOfItsType) {
   for (const char* type : {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0"}) {  // not measured alone
     EXPECT_GT(products_us(all_in(llama_8b(), type, 18.0 / 32), 1), 215) << type;
   }
+}
+
+// kernel_bench_h100_step.jsonl, by the rate of the card's sheet: us. Where memory is slower still, its bytes are all.
+TEST(Cost, OfQuantisedProductsDependsOnTheMemory) {
+  const ModelSizes model = all_in(llama_8b(), "Q4_K", 144.0 / 256);
+  const auto us = [&](const char* card, int64_t rows) { return products_us(model, rows, find_gpu(card).rates()); };
+  for (const auto& [rows, measured] : {std::pair<int64_t, double>{1, 2090}, {8, 2550}, {48, 6020}, {64, 5570}}) {
+    EXPECT_NEAR(us("h100", rows) / measured, 1, 0.08) << rows;
+  }
+  const double bytes = static_cast<double>(model.layers_bytes() + model.head_bytes());
+  EXPECT_NEAR(us("rtx4090", 1), bytes / find_gpu("rtx4090").rates().weights_gb_per_s * 1e-3 + 129 * 1.7, 10);
 }
 
 // A head that is not quantised is multiplied in groups of 64 rows.
@@ -331,7 +342,7 @@ TEST(Cost, OfPrefillInInt8IsThatOfItsRates) {
   in.rates.int8_attention_tflop_per_s = 470;
   const double int8 = prefill_cost(in, 61440).device_ms;
   // 61,440 rows times 6.98 billion weights, and 32 layers' scores and values.
-  const double weights = static_cast<double>(in.model.layers * in.model.layer_weights());
+  const double weights = static_cast<double>(in.model.weights());
   EXPECT_NEAR(plain - int8,
               2 * weights * 61440 * 1e-9 * (1 / (0.9 * 790) - 1 / 994.0) +
                   32.0 * 4 * 4096 * 61440 * 61440 / 2 * 1e-9 * (1 / 350.0 - 1 / 470.0),

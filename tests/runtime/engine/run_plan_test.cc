@@ -52,7 +52,7 @@ RunPlan lossless_run(const std::string& draft) {
   plan.partial.copy = DType::kInt8;
   plan.grow_rows = 8;
   plan.draft = draft;
-  plan.draft_weights_bytes = draft.empty() ? 0 : 1 << 20;
+  plan.draft_pass.bytes = draft.empty() ? 0 : 1 << 20;
   plan.draft_levels = 2;
   return plan;
 }
@@ -78,6 +78,25 @@ TEST(RunPlan, EstimatesWhatRefreshesConfirm) {
   RunPlan chain = tree;
   chain.grow_rows = 0;
   EXPECT_LT(predict(chain, rates(true)).estimate->tokens, predict(tree, rates(true)).estimate->tokens);
+}
+
+// Recurrent layers compute nodes one after another, so a tuned tree is a chain of three there, and each level of the
+// draft costs. Its rows of the prompt are part of prefill.
+TEST(RunPlan, TunedTreesOfAHybridAreChains) {
+  RunPlan plan = small_model(true);
+  plan.sizes.recurrent = {.layers = 10, .k_heads = 4, .v_heads = 8, .k_dim = 64, .v_dim = 64};
+  plan.sizes.rows.layers = 20;
+  plan.draft = "draft-mtp";
+  plan.draft_levels = 7;
+  plan.draft_pass = {.bytes = 1 << 24, .prompt_weights = 1 << 20};
+  RunPlan fixed = plan, plain = plan;
+  fixed.tunes_trees = false;
+  plain.draft.clear(), plain.draft_pass = {};
+  const Prediction tuned = predict(plan, rates(true)), whole = predict(fixed, rates(true));
+  EXPECT_NEAR(tuned.draft_ms / whole.draft_ms, 3.0 / 7, 1e-9);
+  EXPECT_GT(whole.full.ms(), tuned.full.ms());
+  EXPECT_NEAR(tuned.prefill.ms() - predict(plain, rates(true)).prefill.ms(),
+              draft_prefill_ms(plan.draft_pass, plan.prompt_tokens, rates(true)), 1e-6);
 }
 
 }  // namespace
