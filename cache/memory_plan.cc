@@ -121,27 +121,43 @@ const char* prefill_label(const MemoryPlan& plan) {
                            : "prefill: a layer's buffer and work";
 }
 
+uint64_t parts_bytes(const PlanInput& in, WorkPart::Of of) {
+  uint64_t bytes = 0;
+  for (const WorkPart& part : in.parts) bytes += part.of == of ? part.bytes : 0;
+  return bytes;
+}
+
+PlanLine line_of(const WorkPart& part) {
+  const Tier tier = part.of == WorkPart::Of::kHost ? Tier::kHost : Tier::kVram;
+  return {str(part.of == WorkPart::Of::kDecode ? "decode: " : "", part.what), tier, part.bytes};
+}
+
 std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
   const int64_t on_disk = plan.placement.disk_segments();
   const auto share = [&](int64_t segments) {
     return str("KV cache, ", segments, " of ", plan.segments, " segments a layer");
   };
-  return {{share(plan.resident_segments) +
-               (plan.host_layers > 0 && plan.host_layers < in.rows.layers ? ", all of the last layer" : ""),
-           Tier::kVram, plan.resident_bytes},
-          {share(plan.segments - plan.resident_segments - on_disk), Tier::kHost, plan.host_bytes},
-          {share(on_disk), Tier::kDisk, plan.disk_bytes},
-          {"what the int8 copy lacks of these rows", Tier::kHost, plan.remainder_bytes + plan.remainder_lengths_bytes},
-          {"KV cache, tail", Tier::kVram, plan.tail_bytes},
-          {"KV cache, rows of one pass", Tier::kVram, plan.pass_bytes},
-          {"KV cache, active segment", Tier::kVram, plan.active_bytes},
-          {partial_label(in, plan), Tier::kVram, plan.partial_bytes},
-          {"block summaries", Tier::kVram, plan.index_bytes},
-          {"rows made of the copy and what it lacks", Tier::kVram, plan.remainder_work_bytes},
-          {prefill_label(plan), Tier::kVram, prefill_bytes(in, plan)},
-          {"decode: staging ring and work", Tier::kVram, decode_bytes(in, plan)},
-          {"ring between disk and link", Tier::kHost, disk_ring_bytes(plan)},
-          {"step inputs and results", Tier::kHost, in.pinned_work_bytes}};
+  const uint64_t lasting = parts_bytes(in, WorkPart::Of::kRun);
+  std::vector<PlanLine> lines = {
+      {share(plan.resident_segments) +
+           (plan.host_layers > 0 && plan.host_layers < in.rows.layers ? ", all of the last layer" : ""),
+       Tier::kVram, plan.resident_bytes},
+      {share(plan.segments - plan.resident_segments - on_disk), Tier::kHost, plan.host_bytes},
+      {share(on_disk), Tier::kDisk, plan.disk_bytes},
+      {"what the int8 copy lacks of these rows", Tier::kHost, plan.remainder_bytes + plan.remainder_lengths_bytes},
+      {"KV cache, tail", Tier::kVram, plan.tail_bytes},
+      {"KV cache, rows of one pass", Tier::kVram, plan.pass_bytes},
+      {"KV cache, active segment", Tier::kVram, plan.active_bytes},
+      {partial_label(in, plan), Tier::kVram, plan.partial_bytes},
+      {"block summaries", Tier::kVram, plan.index_bytes},
+      {"rows made of the copy and what it lacks", Tier::kVram, plan.remainder_work_bytes},
+      {prefill_label(plan), Tier::kVram, prefill_bytes(in, plan) - lasting},
+      {"decode: staging ring and work", Tier::kVram,
+       decode_bytes(in, plan) - lasting - parts_bytes(in, WorkPart::Of::kDecode)},
+      {"ring between disk and link", Tier::kHost, disk_ring_bytes(plan)},
+      {"step inputs and results", Tier::kHost, in.pinned_work_bytes - parts_bytes(in, WorkPart::Of::kHost)}};
+  for (const WorkPart& part : in.parts) lines.push_back(line_of(part));
+  return lines;
 }
 
 bool fits_memory(const PlanInput& in, const MemoryPlan& plan) {

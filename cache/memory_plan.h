@@ -23,6 +23,14 @@ struct WorkBytes {
   uint64_t per_context_row = 0, per_prompt_row = 0;
 };
 
+// A part of the work memory that has a line of its own in the plan.
+struct WorkPart {
+  enum class Of : uint8_t { kRun, kDecode, kHost };  // device memory of the whole run, of decoding; host memory
+  const char* what;
+  uint64_t bytes;
+  Of of;
+};
+
 // The staging ring that is asked for; 0: the default.
 struct RingOptions {
   int slots = 0;
@@ -44,6 +52,7 @@ struct PlanInput {
   WorkBytes prefill_work;            // beside the layer buffer: hidden states, activations
   WorkBytes decode_work;             // beside the staging ring: states, activations, logits
   uint64_t pinned_work_bytes = 0;    // host copies of a step's inputs and results
+  std::vector<WorkPart> parts{};     // of the three above
   RingOptions ring{};
   int disk_slots = 0;  // of the pinned ring between disk and link; 0: the default
   // Beside an int8 copy of bf16 rows, if host memory has room without a disk: what the copy lacks of the rows in host

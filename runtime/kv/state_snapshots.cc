@@ -14,17 +14,25 @@ constexpr int64_t kNearCount = 3;              // the last ones of kNear
 // tokens are computed anyway (prompt_scoring_rows).
 constexpr int64_t kOpenTokens = 16;
 
-}  // namespace
-
-std::vector<int64_t> snapshot_positions(int64_t prompt_tokens, int64_t unit) {
+std::vector<int64_t> positions_by(int64_t prompt_tokens, int64_t unit, int64_t far) {
   std::vector<int64_t> positions;
   const int64_t last = (prompt_tokens - 1) / kNear * kNear;
-  for (int64_t at = kFar; at <= last; at += kFar) positions.push_back(at);
+  for (int64_t at = far; at <= last; at += far) positions.push_back(at);
   for (int64_t i = 0; i < kNearCount; ++i) positions.push_back(last - i * kNear);
   positions.push_back(std::max<int64_t>(prompt_tokens - kOpenTokens, 0) / unit * unit);
   std::erase_if(positions, [&](int64_t at) { return at <= 0 || at % unit != 0; });
   std::sort(positions.begin(), positions.end());
   positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
+  return positions;
+}
+
+}  // namespace
+
+std::vector<int64_t> snapshot_positions(int64_t prompt_tokens, int64_t unit, int64_t most) {
+  CHECK(most >= kLeastSnapshots - 1, "most=", most);
+  int64_t far = kFar;
+  std::vector<int64_t> positions = positions_by(prompt_tokens, unit, far);
+  while (static_cast<int64_t>(positions.size()) > most) positions = positions_by(prompt_tokens, unit, far *= 2);
   return positions;
 }
 

@@ -16,10 +16,14 @@ namespace headrace {
 // The positions whose states prefill keeps of a prompt, in ascending order: the last three multiples of 2,048 below
 // its length, every multiple of 16,384, and the last position that leaves the next turn of a chat its generation
 // prompt. All are multiples of `unit`, which is a multiple of 64. A position counts the tokens before it.
-std::vector<int64_t> snapshot_positions(int64_t prompt_tokens, int64_t unit);
+// If these are more than `most`, which is at least four, only every second multiple of 16,384 is kept, or every fourth,
+// and so on.
+constexpr int64_t kAllSnapshots = INT64_MAX;
+std::vector<int64_t> snapshot_positions(int64_t prompt_tokens, int64_t unit, int64_t most = kAllSnapshots);
 // As many as the runs on one KV cache need at most, with prompts of at most this length: those of a prompt, and the one
 // that it resumed from.
 int64_t most_snapshots(int64_t prompt_tokens);
+constexpr int64_t kLeastSnapshots = 5;  // those without multiples of 16,384, and the one
 
 class StateSnapshots {
  public:

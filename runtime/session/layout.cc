@@ -89,6 +89,7 @@ SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig&
   CHECK(options.kept_rows == 0 || (options.prefix == nullptr && !scored()));
   CHECK(options.most_prompt_tokens == 0 || options.prompt_tokens <= options.most_prompt_tokens, "prompt of ",
         options.prompt_tokens);
+  CHECK(options.most_snapshots >= kLeastSnapshots && (options.most_snapshots == kAllSnapshots || !options.prefix));
   CHECK(groups_.recurrent_layers() == 0 || saved_rows() % kDeltaChunkRows == 0, "saved_rows=", saved_rows());
   CHECK(!scored() ||
         (options_.prefix == nullptr && static_cast<int64_t>(options_.scores->next.size()) == options_.prompt_tokens));
@@ -140,7 +141,9 @@ RecurrentShape SessionLayout::recurrent_shape() const {
 std::vector<int64_t> SessionLayout::snapshots() const {
   std::vector<int64_t> positions;
   const bool shared = options_.most_prompt_tokens > 0;
-  if (shared) positions = snapshot_positions(options_.prompt_tokens, options_.snapshot_unit);
+  if (shared) {
+    positions = snapshot_positions(options_.prompt_tokens, options_.snapshot_unit, options_.most_snapshots - 1);
+  }
   if (shared && saved_rows() > 0) positions.push_back(saved_rows());
   if (options_.prefix != nullptr) {
     const std::vector<int64_t> saved = options_.prefix->states_to_save();
@@ -155,7 +158,13 @@ int64_t SessionLayout::most_snapshots() const {
   if (!keeps_states()) return 0;
   if (options_.most_prompt_tokens == 0) return static_cast<int64_t>(snapshots().size());
   // The last position of the prompt may be one for kept rows and another one for saved prefixes: their units differ.
-  return headrace::most_snapshots(options_.most_prompt_tokens) + (options_.prefix != nullptr ? 1 : 0);
+  return std::min(headrace::most_snapshots(options_.most_prompt_tokens), options_.most_snapshots) +
+         (options_.prefix != nullptr ? 1 : 0);
+}
+
+uint64_t SessionLayout::snapshots_bytes() const {
+  const int64_t count = most_snapshots();
+  return count > 0 ? static_cast<uint64_t>(count) * StateSnapshots::bytes(recurrent_shape()) : 0;
 }
 
 uint64_t SessionLayout::matrices_bytes() const {
@@ -264,7 +273,7 @@ uint64_t SessionLayout::pinned_work_bytes() const {
                    whole_pages(PrefillStaging::bytes(planned_prompt().tokens, segment_tables(), scored())) +
                    whole_pages(log_probs_bytes()) + whole_pages(comparison_bytes());
   bytes += whole_pages(recurrent_shape().pinned_bytes());
-  bytes += static_cast<uint64_t>(most_snapshots()) * StateSnapshots::bytes(recurrent_shape());
+  bytes += snapshots_bytes();
   if (partial_on()) bytes += partial_pinned_bytes() + whole_pages(ranked_bytes());
   if (options_.prefix != nullptr) bytes += options_.prefix->pinned_bytes(device_.backend());
   return bytes;
@@ -319,12 +328,21 @@ PlanInput SessionLayout::plan_input() const {
   }
   plan_work(&input);
   input.pinned_work_bytes = pinned_work_bytes();
+  const RecurrentShape recurrent = recurrent_shape();
+  if (recurrent.layers > 0) {
+    input.parts = {{"recurrent states", recurrent.bytes(), WorkPart::Of::kRun},
+                   {partial_on() ? "what recurrent layers keep of pending tokens and passes"
+                                 : "what recurrent layers keep of a pass",
+                    recurrent.pass_bytes(), WorkPart::Of::kDecode},
+                   {"snapshots of recurrent states", snapshots_bytes(), WorkPart::Of::kHost}};
+  }
   if (options_.draft != nullptr) {
     const DraftMemory draft = options_.draft->memory();
     input.last_layer_resident = options_.draft->reads_last_layer();
     input.decode_work.bytes += draft.lasting_bytes;
     input.prefill_work.bytes += draft.lasting_bytes + draft.prefill_bytes;
     input.pinned_work_bytes += draft.pinned_bytes;
+    input.parts.push_back({"the draft's KV cache and buffers", draft.lasting_bytes, WorkPart::Of::kRun});
   }
   if (partial_on()) input.partial = options_.partial.shape;
   input.remainders = options_.remainders.value_or(device_.backend() == Backend::kCuda);

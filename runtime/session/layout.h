@@ -47,6 +47,7 @@ class SessionLayout {
   }
   std::vector<int64_t> snapshots() const;
   int64_t most_snapshots() const;
+  uint64_t snapshots_bytes() const;
   uint64_t hidden_row_bytes() const;  // of one row of prefill's residual stream
 
   // Plans with the memory that the device has free now. The weights' memory must be reserved. Throws

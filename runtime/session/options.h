@@ -11,6 +11,7 @@
 #include "runtime/draft/draft.h"
 #include "runtime/kv/partial_kv.h"
 #include "runtime/kv/spill_options.h"
+#include "runtime/kv/state_snapshots.h"
 #include "runtime/model/config.h"
 #include "runtime/prefix/run.h"
 #include "runtime/session/log_probs.h"
@@ -36,6 +37,8 @@ struct SessionOptions {
   int64_t kept_rows = 0;  // first rows of the prompt that the previous run's KV cache has; then there is no `prefix`
   // Of a model with recurrent states, if runs share the KV cache: the next run begins at multiples of this.
   int64_t snapshot_unit = kPrefixTile;
+  // Of such a model: as many snapshots stay as fit (state_snapshots.h). Saved prefixes need all of them.
+  int64_t most_snapshots = kAllSnapshots;
   int64_t context_tokens = 0;  // most tokens of the run
   int64_t pass_rows = 1;       // nodes of the largest tree, without a refresh's pending rows
   KvMode kv = KvMode::kAuto;

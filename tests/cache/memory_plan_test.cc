@@ -287,6 +287,30 @@ TEST(Planner, TheLastLayerStaysWhereADraftReadsIt) {
   EXPECT_EQ(plan.ring_slots, 0);
 }
 
+// Named parts of the work are lines of their own; the sums stay.
+TEST(Planner, PartsOfTheWorkHaveLines) {
+  PlanInput in = llama_8b(61440, 61696);
+  const MemoryPlan without = make_plan(in);
+  in.parts = {{"recurrent states", 20 * kMiB, WorkPart::Of::kRun},
+              {"what passes keep", 30 * kMiB, WorkPart::Of::kDecode},
+              {"snapshots", kMiB / 2, WorkPart::Of::kHost}};
+  const MemoryPlan plan = make_plan(in);
+  EXPECT_EQ(plan.vram_bytes, without.vram_bytes);
+  EXPECT_EQ(plan.host_total_bytes, without.host_total_bytes);
+  const auto line = [](const MemoryPlan& of, const std::string& what) {
+    for (const PlanLine& each : of.lines) {
+      if (each.what.starts_with(what)) return each.bytes;
+    }
+    ADD_FAILURE() << what;
+    return uint64_t{0};
+  };
+  EXPECT_EQ(line(plan, "recurrent states"), 20 * kMiB);
+  EXPECT_EQ(line(plan, "decode: what passes keep"), 30 * kMiB);
+  EXPECT_EQ(line(plan, "prefill:") + 20 * kMiB, line(without, "prefill:"));
+  EXPECT_EQ(line(plan, "decode: staging") + 50 * kMiB, line(without, "decode: staging"));
+  EXPECT_EQ(line(plan, "step inputs") + line(plan, "snapshots"), line(without, "step inputs"));
+}
+
 TEST(Planner, PrefillAndDecodeShareTheirMemory) {
   PlanInput in = llama_8b(61440, 61696);
   in.mode = KvMode::kHost;

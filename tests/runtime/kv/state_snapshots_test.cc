@@ -26,6 +26,23 @@ TEST(SnapshotPositions, AreTheLastMultiplesAndFarOnes) {
   EXPECT_EQ(snapshot_positions(1500, 512), Positions{1024});
 }
 
+// Where there is room for fewer, the far ones are farther apart. The last ones stay.
+TEST(SnapshotPositions, AreThinnedFarFromTheEnd) {
+  const Positions all = snapshot_positions(140000, 64);
+  EXPECT_EQ(all.size(), 12u);
+  EXPECT_EQ(snapshot_positions(140000, 64, 12), all);
+  EXPECT_EQ(snapshot_positions(140000, 64, 11),
+            (Positions{32768, 65536, 98304, 131072, 135168, 137216, 139264, 139968}));
+  EXPECT_EQ(snapshot_positions(140000, 64, 6), (Positions{65536, 131072, 135168, 137216, 139264, 139968}));
+  EXPECT_EQ(snapshot_positions(140000, 64, 5), (Positions{131072, 135168, 137216, 139264, 139968}));
+  EXPECT_EQ(snapshot_positions(140000, 64, 4), (Positions{135168, 137216, 139264, 139968}));
+  for (int64_t tokens = 1; tokens < 300000; tokens += 997) {
+    for (int64_t most = kLeastSnapshots - 1; most < 22; ++most) {
+      ASSERT_LE(static_cast<int64_t>(snapshot_positions(tokens, 64, most).size()), most) << tokens;
+    }
+  }
+}
+
 TEST(SnapshotPositions, AreNoMoreThanPlanned) {
   int64_t most = 0;
   for (int64_t tokens = 1; tokens < 70000; ++tokens) {
