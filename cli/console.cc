@@ -71,6 +71,7 @@ void Console::note_result(const GenerateResult& result) {
     for (const std::string& line : result.damage) warn(line);
   }
   for (const std::string& note : result.prefix.notes) progress_.print_line(note);
+  if (memory_note_ != result.memory_note) note_weights(memory_note_ = result.memory_note);
   if (contradicted_) return;
   const std::string note = format_contradiction(result, rates_measured_);
   contradicted_ = !note.empty();

@@ -46,6 +46,7 @@ class Console {
   bool at_line_start_ = true;
   std::string rates_measured_;  // date; empty: no rates are known
   bool contradicted_ = false, damage_reported_ = false;
+  std::string memory_note_;  // the last one that was printed
 };
 
 // Throws Error(kStorage) if stdout could not be written (a full disk behind a redirect).

@@ -106,11 +106,10 @@ void exclude_templates(CLI::App& app) {
 void check_verify(const EngineOptions& engine) {
   const VerifyOptions& verify = engine.verify;
   const SpecType type = engine.draft.type;
-  const bool named = type != SpecType::kNone && type != SpecType::kAuto;
-  const VerifyMode usual = named ? VerifyMode::kLossless : VerifyMode::kFull;
-  if (verify.mode.value_or(usual) == VerifyMode::kFull && verify != VerifyOptions{.mode = verify.mode}) {
-    contradiction("--partial-kv, --partial-budget, --refresh-interval and --block-* have no effect with --verify full" +
-                  std::string(verify.mode ? "" : ", which is the default without --spec-type"));
+  // Of --spec-type auto the model decides: the engine refuses these flags where it has no draft.
+  const VerifyMode usual = type == SpecType::kNone ? VerifyMode::kFull : VerifyMode::kLossless;
+  if (verify.mode.value_or(usual) == VerifyMode::kFull && verify.names_partial()) {
+    contradiction(str(kNoPartialSteps, verify.mode ? "" : ", which is the default without a draft"));
   }
   const VerifyOptions usual_blocks;
   const bool of_blocks = verify.budget || verify.score != usual_blocks.score || verify.reduce != usual_blocks.reduce ||

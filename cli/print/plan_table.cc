@@ -143,6 +143,7 @@ std::string format_plan(const PlanReport& report) {
   if (!report.run) return text + refusal(report);
   text += str("  the prompt is read in ", report.run->prefill_type, "\n");
   if (!report.run->draft.empty()) text += "  draft: " + report.run->draft + "\n";
+  if (!report.run->memory_note.empty()) text += "  " + report.run->memory_note + "\n";
   text += "\n" + memory_table(report);
   if (report.predicted) {
     text += "\n" + pass_table(report) + speed(report);

@@ -108,6 +108,7 @@ std::string plan_json(const PlanReport& report) {
       out["draft"] = report.run->draft;
       add_draft_window(report.run->draft_window, &out);
     }
+    if (!report.run->memory_note.empty()) out["memory_note"] = report.run->memory_note;
     out["prefill_type"] = report.run->prefill_type;
     out["cache_type_k"] = dtype_name(report.run->sizes.rows.k_type);
     out["cache_type_v"] = dtype_name(report.run->sizes.rows.v_type);

@@ -22,6 +22,7 @@ DraftingOptions drafting_options(const PreparedRun& run, const GenerateOptions& 
   return {.limits = options.tree_limits,
           .most_nodes = run.setup.most_tree_nodes,
           .streams = run.streams(),
+          .nodes_cost = run.plan.layout.groups().recurrent_layers() > 0,
           .verify = *run.setup.verify.mode,
           .partial = session.partial_on() ? session.partial.shape : PartialShape{},
           .most_steps = run.setup.max_tokens,
@@ -47,6 +48,7 @@ void Attempt::report_plan() {
   const RunSetup& setup = prepared_.setup;
   const std::optional<MachineRates>& rates = run_.engine.rates;
   result.plan = prepared_.plan.memory;
+  result.memory_note = setup.memory_note;
   if (setup.model != nullptr) result.draft_window = setup.model->window(setup.draft_run());
   if (rates) result.link_peak_gb_per_s = rates->to_device_gb_per_s;
   if (!rates || !rates->known() || run_.options.keep != KeepRows::kNone) return;

@@ -12,8 +12,8 @@ constexpr int64_t kStepsReserved = int64_t{1} << 20;
 constexpr int64_t kStepsAToken = 8;  // of lossless runs: a tree of pending tokens may be wrong as a whole
 
 // Limits of a run's first trees. If a pass of 64 rows costs little more than a pass of one row, they are larger.
-TreeLimits first_limits(Backend backend, bool streams) {
-  if (backend == Backend::kCpu) return {.nodes = 4, .levels = 3};
+TreeLimits first_limits(bool rows_cost, bool streams) {
+  if (rows_cost) return {.nodes = 4, .levels = 3};
   return streams ? TreeLimits{.nodes = 64, .levels = 6} : TreeLimits{.nodes = 32, .levels = 5};
 }
 
@@ -22,7 +22,7 @@ int64_t levels_of(const Tree& tree) { return *std::max_element(tree.depths.begin
 // Limits of all trees of an approximate run with `--tree auto`. Its text depends on the trees, so neither measurements
 // nor the free memory may determine them. A GPU's pass costs the same up to 64 rows.
 TreeLimits approximate_limits(Backend backend) {
-  if (backend == Backend::kCpu) return first_limits(backend, false);
+  if (backend == Backend::kCpu) return first_limits(true, false);
   return {.nodes = kProductRowPadding};
 }
 
@@ -33,7 +33,7 @@ Drafting::Drafting(const DraftModel* model, Draft* draft, Stream& compute, const
       draft_(draft),
       limits_(options.limits.value_or(TreeLimits{})),
       step_costs_(options.step_costs),
-      rows_cost_(compute.backend() == Backend::kCpu),
+      rows_cost_(options.nodes_cost || compute.backend() == Backend::kCpu),
       compute_(compute) {
   const Backend backend = compute.backend();
   const int64_t steps = (options.verify == VerifyMode::kLossless ? kStepsAToken : 1) * options.most_steps;
@@ -53,8 +53,8 @@ Drafting::Drafting(const DraftModel* model, Draft* draft, Stream& compute, const
   }
   largest_ = model->tree();
   largest_.nodes = std::min(largest_.nodes, options.most_nodes);
-  tuners_[0].emplace(TunerOptions{.largest = largest_, .start = first_limits(backend, options.streams)});
-  tuners_[1].emplace(TunerOptions{.largest = largest_, .start = first_limits(backend, false)});
+  tuners_[0].emplace(TunerOptions{.largest = largest_, .start = first_limits(rows_cost_, options.streams)});
+  tuners_[1].emplace(TunerOptions{.largest = largest_, .start = first_limits(rows_cost_, false)});
 }
 
 int64_t Drafting::deepest() const { return model_ != nullptr ? model_->tree().levels : 0; }
@@ -68,8 +68,8 @@ void Drafting::begin(StepMode mode, int64_t pending) {
   timed_ = false;
 }
 
-// Behind pending tokens a tree costs a GPU's pass next to nothing, so it has the draft's full size, and the tuner does
-// not learn from it.
+// Behind pending tokens a tree costs a GPU's pass next to nothing without recurrent layers, so it has the draft's full
+// size, and the tuner does not learn from it.
 TreeLimits Drafting::next_limits() {
   if (tuner()) limits_ = pending_ > 0 && !rows_cost_ ? largest_ : tuner()->next();
   TreeLimits limits = limits_;

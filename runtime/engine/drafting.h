@@ -29,6 +29,7 @@ struct DraftingOptions {
   std::optional<TreeLimits> limits{};  // of each step's tree; none: Drafting chooses them
   int64_t most_nodes = kMaxTreeNodes;  // of trees whose size measurements choose
   bool streams = false;                // a pass over the full KV waits for the link: the first trees are larger
+  bool nodes_cost = false;             // each node makes a pass slower, on a GPU as well: recurrent layers
   VerifyMode verify = VerifyMode::kFull;
   PartialShape partial{};  // rows that partial steps read; off: there are no partial steps
   int64_t most_steps = 0;
@@ -85,7 +86,7 @@ class Drafting {
   int64_t pending_ = 0;
   int64_t proposed_ = 0;  // tokens, in the step
   int64_t levels_ = 0;    // of what was proposed
-  const bool rows_cost_;  // every row makes a pass slower: a CPU
+  const bool rows_cost_;  // every row makes a pass slower: a CPU, or recurrent layers
   HostClock::time_point start_{};
   double draft_ms_ = 0;
   Stream& compute_;

@@ -112,29 +112,43 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
 }
 
 // Saved prefixes must not make a run impossible: if there is no room for the memory that they need, the run proceeds
-// without them.
+// without them. They were asked for, so a draft that nobody named is left out first.
 std::optional<PreparedRun> Engine::Impl::plan_with_prefix(const std::vector<int32_t>& prompt,
                                                           const GenerateOptions& run, RunSetup setup, PrefixUse* use) {
-  std::unique_ptr<PrefixRun> prefix = setup.session.scores == nullptr ? find_prefix(prompt, setup) : nullptr;
-  setup.session.prefix = prefix.get();
-  if (std::optional<SessionPlan> plan = try_finalize(context(), run, &setup)) {
+  const int64_t prompt_tokens = static_cast<int64_t>(prompt.size());
+  std::unique_ptr<PrefixRun> prefix;
+  const auto prepared = [&](const RunContext& with) -> std::optional<PreparedRun> {
+    setup.session.prefix = prefix.get();
+    std::optional<SessionPlan> plan = try_finalize(with, run, &setup);
+    if (!plan) return std::nullopt;
     return PreparedRun{.setup = std::move(setup), .plan = *std::move(plan), .prefix = std::move(prefix)};
-  }
+  };
+  if (setup.session.scores == nullptr) prefix = find_prefix(prompt, setup);
+  if (std::optional<PreparedRun> whole = prepared(context())) return whole;
   if (!prefix) return std::nullopt;
-  setup = resolve_options(context(), static_cast<int64_t>(prompt.size()), run);
-  std::optional<SessionPlan> plan = try_finalize(context(), run, &setup);
-  if (!plan) return std::nullopt;
-  note_no_room(*prefix, use);
-  return PreparedRun{.setup = std::move(setup), .plan = *std::move(plan)};
+  const bool drafts = setup.model != nullptr;
+  if (const std::optional<RunContext> plain = without_draft(context(), setup)) {
+    setup = resolve_options(*plain, prompt_tokens, run);
+    prefix = find_prefix(prompt, setup);
+    if (std::optional<PreparedRun> saving = prepared(*plain)) return saving;
+  }
+  const std::unique_ptr<PrefixRun> without = std::move(prefix);
+  RunContext unsaved = context();
+  unsaved.saves = false;
+  setup = resolve_options(unsaved, prompt_tokens, run);
+  std::optional<PreparedRun> rest = prepared(unsaved);
+  if (rest) note_no_room(*without, drafts, use);
+  return rest;
 }
 
-void Engine::Impl::note_no_room(const PrefixRun& prefix, PrefixUse* use) const {
+void Engine::Impl::note_no_room(const PrefixRun& prefix, bool drafts, PrefixUse* use) const {
   const uint64_t states =
       prefix.states_to_save().size() * StateSnapshots::bytes(recurrent_shape(config, weights->dtype()));
   use->asked = true;
   use->notes.insert(use->notes.end(), prefix.notes().begin(), prefix.notes().end());
-  use->notes.push_back(str("prefix cache: --host-mem has no room for the ",
+  use->notes.push_back(str("prefix cache: ", drafts ? "memory" : "--host-mem", " has no room for the ",
                            format_bytes(prefix.pinned_bytes(device->backend()) + states),
+                           drafts ? " of host memory, and for a draft's states of the prompt," : "",
                            " that loading and saving rows needs; this run does not use it"));
 }
 

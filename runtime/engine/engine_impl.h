@@ -65,7 +65,7 @@ struct Engine::Impl {
   // None: it does not fit.
   std::optional<PreparedRun> plan_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                                               RunSetup setup, PrefixUse* use);
-  void note_no_room(const PrefixRun& prefix, PrefixUse* use) const;
+  void note_no_room(const PrefixRun& prefix, bool drafts, PrefixUse* use) const;
   // An attempt at the run. None: it does not fit, and nothing was done. `scores` outlives the attempt.
   std::optional<PreparedRun> prepare(const std::vector<int32_t>& prompt, const GenerateOptions& run,
                                      PromptScores* scores, GenerateResult* result);

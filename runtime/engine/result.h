@@ -90,6 +90,7 @@ struct GenerateResult {
   std::vector<ForcedToken> forced{};  // all but the first; fewer if the run was interrupted or the context is full
   PrefixUse prefix;                   // saved prefixes that were read and written
   MemoryPlan plan;
+  std::string memory_note{};                  // RunPlan's
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights
   const char* prefill_type = "";              // the arithmetic that read the prompt: "int8", "bf16"
   std::vector<std::string> damage{};          // weights that hold NaN or infinity: a line for each tensor

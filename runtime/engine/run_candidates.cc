@@ -7,6 +7,7 @@
 
 #include "cache/minimum_budgets.h"
 #include "runtime/engine/run_setup.h"
+#include "runtime/kv/state_snapshots.h"
 
 namespace headrace {
 namespace {
@@ -64,11 +65,12 @@ struct PassLimits {
 };
 
 // Those of which a run takes the first that fits. Rows of attention layers are small beside what recurrent layers keep
-// of each token of a pass, which they compute one after another. A fixed interval needs no more pending tokens than its
+// of each token of a pass, 2.4 MiB in a 27B, which they compute one after another: a node costs 1 to 4% of a step, so
+// that trees with more than a few nodes do not pay. A fixed interval needs no more pending tokens than its
 // own, so that memory does not decide an approximate text, whose trees are fixed, too.
 std::vector<PassLimits> pass_choices(const RunContext& context, const GenerateOptions& run, const RunSetup& setup) {
   if (!context.recurrent()) return {{}};
-  constexpr PassLimits kChoices[] = {{kMaxPending, 64}, {kMaxPending / 2, 32}, {kMaxPending / 4, 16}};
+  constexpr PassLimits kChoices[] = {{kMaxPending, 16}, {kMaxPending / 2, 12}, {kMaxPending / 4, 8}};
   const bool tunes = setup.model != nullptr && setup.model->tunes_trees() && !run.tree_limits &&
                      *setup.verify.mode != VerifyMode::kApproximate;
   const int64_t step = 1 + (setup.model != nullptr ? setup.model->tree().levels : 0);  // most tokens of a step
@@ -78,7 +80,7 @@ std::vector<PassLimits> pass_choices(const RunContext& context, const GenerateOp
     const bool fixed = setup.verify.interval != kAutoInterval;
     if (fixed) choice.pending = std::min(kMaxPending, setup.verify.interval + step);
     if (choices.empty() || (!fixed && choice.pending >= 2 * step)) choices.push_back(choice);
-    if (*setup.verify.mode == VerifyMode::kFull) break;
+    if (*setup.verify.mode == VerifyMode::kFull && !tunes) break;
   }
   return choices;
 }
@@ -304,13 +306,39 @@ bool prefill_dequantises(const RunContext& context) {
   return context.device.backend() == Backend::kCuda && context.weights.keeps_blocks();
 }
 
-// The context without its draft, where that may be left out: the text of an approximate run depends on it.
-std::optional<RunContext> without_draft(const RunContext& context, const RunSetup& setup) {
-  if (!context.draft_is_usual || setup.model == nullptr || setup.session.prefix != nullptr) return std::nullopt;
-  if (setup.verify.mode == VerifyMode::kApproximate) return std::nullopt;
-  RunContext plain = context;
-  plain.draft_model = nullptr;
-  return plain;
+// The run without partial steps, where these may be left out for a draft: nobody named either.
+std::optional<GenerateOptions> without_partial(const RunContext& context, const GenerateOptions& run,
+                                               const RunSetup& setup) {
+  const VerifyOptions& asked = run.verify ? *run.verify : context.options.verify;
+  if (!context.draft_is_usual || setup.model == nullptr || asked.mode || asked.names_partial()) return std::nullopt;
+  GenerateOptions full = run;
+  full.verify = VerifyOptions{.mode = VerifyMode::kFull};
+  return full;
+}
+
+// Fewer snapshots of recurrent states than the runs on one KV cache may have, the most first.
+std::vector<int64_t> fewer_snapshots(const RunContext& context, const RunSetup& setup) {
+  const SessionOptions& session = setup.session;
+  if (!context.recurrent() || session.most_prompt_tokens == 0 || session.prefix != nullptr) return {};
+  const int64_t all = most_snapshots(session.most_prompt_tokens);
+  std::vector<int64_t> fewer;
+  for (const int64_t most : {(all + kLeastSnapshots) / 2, kLeastSnapshots}) {
+    if (most < (fewer.empty() ? all : fewer.back())) fewer.push_back(most);
+  }
+  return fewer;
+}
+
+std::optional<SessionPlan> first_way(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
+  std::vector<int64_t> snapshots = fewer_snapshots(context, *setup);
+  snapshots.insert(snapshots.begin(), kAllSnapshots);
+  for (const int64_t most : snapshots) {
+    setup->session.most_snapshots = most;
+    Candidates candidates(context, run, setup);
+    if (std::optional<SessionPlan> plan = candidates.first_that_fits(false)) return plan;
+    if (!prefill_dequantises(context)) continue;
+    if (std::optional<SessionPlan> lean = candidates.first_that_fits(true)) return lean;
+  }
+  return std::nullopt;
 }
 
 RunSetup resolved_anew(const RunContext& context, const GenerateOptions& run, const RunSetup& setup) {
@@ -325,15 +353,29 @@ void set_first_kind(const RunContext& context, const GenerateOptions& run, RunSe
   set_partial(first_kind(*setup), pass_choices(context, run, *setup).front(), context, run, setup);
 }
 
+std::optional<RunContext> without_draft(const RunContext& context, const RunSetup& setup) {
+  if (!context.draft_is_usual || setup.model == nullptr) return std::nullopt;
+  if (setup.verify.mode == VerifyMode::kApproximate) return std::nullopt;
+  RunContext plain = context;
+  plain.draft_left_out = setup.model->name();
+  plain.draft_model = nullptr;
+  return plain;
+}
+
 std::optional<SessionPlan> try_finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
-  {
-    Candidates candidates(context, run, setup);
-    if (std::optional<SessionPlan> plan = candidates.first_that_fits(false)) return plan;
-    std::optional<SessionPlan> lean = prefill_dequantises(context) ? candidates.first_that_fits(true) : std::nullopt;
-    if (lean) return lean;
+  if (std::optional<SessionPlan> plan = first_way(context, run, setup)) return plan;
+  if (const std::optional<GenerateOptions> full = without_partial(context, run, *setup)) {
+    RunSetup anew = resolved_anew(context, *full, *setup);
+    anew.session.prefix = setup->session.prefix;
+    if (std::optional<SessionPlan> plan = first_way(context, *full, &anew)) {
+      *setup = std::move(anew);
+      setup->memory_note = "memory has no room for partial verification beside the draft " + setup->model->name() +
+                           ": each step reads the whole KV cache (--verify full)";
+      return plan;
+    }
   }
   const std::optional<RunContext> plain = without_draft(context, *setup);
-  if (!plain) return std::nullopt;
+  if (!plain || setup->session.prefix != nullptr) return std::nullopt;
   *setup = resolved_anew(*plain, run, *setup);
   return try_finalize(*plain, run, setup);
 }
@@ -343,6 +385,8 @@ DoesNotFit refusal(const RunContext& context, const GenerateOptions& run, RunSet
     *setup = resolved_anew(*plain, run, *setup);
     return refusal(*plain, run, setup);
   }
+  const std::vector<int64_t> snapshots = fewer_snapshots(context, *setup);
+  setup->session.most_snapshots = snapshots.empty() ? kAllSnapshots : snapshots.back();
   return Candidates(context, run, setup).refusal(prefill_dequantises(context));
 }
 

@@ -35,6 +35,7 @@ struct RunPlan {
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights
   const char* prefill_type = "";              // as in GenerateResult
   ModelSizes sizes{};
+  std::string memory_note{};  // what was left out because it did not fit; empty: nothing
   bool recurrent() const { return sizes.recurrent.layers > 0; }
   MemoryPlan memory{};
 };

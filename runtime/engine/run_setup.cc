@@ -7,11 +7,22 @@
 namespace headrace {
 namespace {
 
+// Flags of partial steps with neither a mode nor a draft that would make it lossless. Where a draft is named, and where
+// none may be, the command line is checked as it is read.
+void check_partial(const RunContext& context, const GenerateOptions& run, const VerifyOptions& verify) {
+  const bool may_draft = context.draft_model != nullptr || !context.draft_left_out.empty();
+  if (run.verify || verify.mode || may_draft || !context.draft_is_usual || !verify.names_partial()) return;
+  throw_error(ExitCode::kUsage, "--verify", str(kNoPartialSteps, ", which is the default without a draft"),
+              "Add --verify lossless: this model's file has no MTP block, which would be the draft.");
+}
+
 // The verify mode: the flag's, else lossless if there is a draft.
 VerifyOptions verify_of(const RunContext& context, const GenerateOptions& run) {
   VerifyOptions verify = run.verify.value_or(context.options.verify);
   const bool drafts = context.draft_model != nullptr && run.speculate;
-  if (!verify.mode) verify.mode = drafts ? VerifyMode::kLossless : VerifyMode::kFull;
+  const bool left_out = !context.draft_left_out.empty() && verify.names_partial();  // partial steps were asked for
+  check_partial(context, run, verify);
+  if (!verify.mode) verify.mode = drafts || left_out ? VerifyMode::kLossless : VerifyMode::kFull;
   if (*verify.mode == VerifyMode::kApproximate && verify.interval == kAutoInterval)
     verify.interval = kPublishedInterval;
   CHECK(!verify.budget || partial_budget_fits(*verify.budget), "budget=", *verify.budget);  // the flag has checked it
@@ -116,11 +127,15 @@ RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const
   setup.verify = verify_of(context, run);
   setup.model = run.speculate ? context.draft_model : nullptr;
   SessionOptions& session = setup.session = session_options(context, run, prompt_tokens, setup.max_tokens);
+  if (!context.draft_left_out.empty() && run.speculate) {
+    setup.memory_note = str("memory has no room for the draft ", context.draft_left_out,
+                            ", which is left out (--spec-type ", context.draft_left_out, " says what it needs)");
+  }
   if (setup.model != nullptr) {  // the last step's tree may extend beyond the last token
     session.context_tokens += setup.model->tree().levels;
   }
   setup.tree_limits = run.tree_limits;
-  setup.saves = !context.options.prefix_cache.folder.empty();
+  setup.saves = context.saves && !context.options.prefix_cache.folder.empty();
   setup.earlier_answers = run.earlier_answers && *setup.verify.mode != VerifyMode::kApproximate;
   set_first_kind(context, run, &setup);
   return setup;
@@ -162,6 +177,7 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
                .prefill_type = prefill_type_name(session.prefill_int8, context.weights.dtype()),
                .sizes = model_sizes(context.config, context.weights,
                                     row_shape(context.config, session.k_type, session.v_type, context.weights.dtype())),
+               .memory_note = setup.memory_note,
                .memory = memory};
   if (setup.model != nullptr) {
     plan.draft = setup.model->name();

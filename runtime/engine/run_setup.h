@@ -34,6 +34,8 @@ struct RunContext {
   std::string model{};                  // the model's path, for errors
   std::optional<MachineRates> rates{};  // by which --partial-kv auto compares kinds; none: the most exact that fits
   bool draft_is_usual = false;          // nobody named the draft: a run that does not fit with it is one without
+  std::string draft_left_out{};         // the name of that draft, in such a run
+  bool saves = true;                    // with a folder for saved prefixes: the run saves and reads some
 
   int64_t context_limit() const { return options.ctx_size > 0 ? options.ctx_size : config.max_positions; }
   // Whether some layers have a state that is of the last token alone.
@@ -56,6 +58,7 @@ struct RunSetup {
   int64_t most_tree_nodes = kMaxTreeNodes;  // of a tree whose size is chosen by what steps cost
   std::unique_ptr<Draft> draft;             // set by finalize()
   SessionOptions session;                   // with the draft; the engine sets the saved prefix
+  std::string memory_note{};                // what was left out because it did not fit; empty: nothing
 
   DraftRun draft_run() const;
 };
@@ -78,6 +81,10 @@ int64_t most_answer_tokens(const RunContext& context, int64_t prompt_tokens, con
 void check_ids(const ModelConfig& config, const std::vector<int32_t>& ids);
 void check_prompt(const RunContext& context, const std::vector<int32_t>& prompt, const GenerateOptions& run);
 
+// The context without its draft, where that may be left out: nobody named it, and the run's text does not depend on it,
+// as an approximate one's does.
+std::optional<RunContext> without_draft(const RunContext& context, const RunSetup& setup);
+
 // The setup of a run that does not stream; finalize() adapts it.
 RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);
 
@@ -87,8 +94,10 @@ void set_first_kind(const RunContext& context, const GenerateOptions& run, RunSe
 // Starts the run's draft and plans its session, which executes the plan: the first of the run's candidates that fits
 // (run_candidates.cc). A run that streams verifies more pending tokens in a refresh and needs rows for them. So a
 // candidate is first planned without these rows and, if it streams, again with them. If they do not fit, the run does
-// without them. Where nothing fits at all, everything is tried again with a lean prefill, and then without a draft that
-// nobody named. None: nothing fits.
+// without them. Where nothing fits at all, everything is tried again with a lean prefill, then with fewer snapshots of
+// recurrent states. With a draft that nobody named it is tried without partial steps, unless these are named, and then
+// without the draft; but a draft whose states a saved prefix has stays. The setup says what was left out. None: nothing
+// fits.
 std::optional<SessionPlan> try_finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
 // Searches for what would fit. REQUIRES: nothing does. The setup has been resolved anew, or tried.
 DoesNotFit refusal(const RunContext& context, const GenerateOptions& run, RunSetup* setup);

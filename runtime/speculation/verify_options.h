@@ -47,8 +47,13 @@ struct VerifyOptions {
     if (partial != PartialKind::kAuto) return partial;
     return budget || mode == VerifyMode::kApproximate ? PartialKind::kBlocks : PartialKind::kAuto;
   }
+  // Whether something is said that a run without partial steps ignores.
+  bool names_partial() const { return *this != VerifyOptions{.mode = mode}; }
   int64_t blocks() const { return budget.value_or(kUsualBudget) / kBlockRows; }
 };
+
+constexpr const char* kNoPartialSteps =
+    "--partial-kv, --partial-budget, --refresh-interval and --block-* have no effect with --verify full";
 
 // Pending tokens that refreshes verified; in a tree, the first choices.
 struct VerifyOutcome {

@@ -121,7 +121,10 @@ TEST(Args, VerificationFlags) {
   };
   EXPECT_NE(told({"--verify", "lossless", "--partial-kv", "q4"}).find("'q4' is not one of auto, blocks, int4, int8"),
             std::string::npos);
-  EXPECT_NE(told({"--partial-kv", "int8"}).find("without --spec-type"), std::string::npos);
+  EXPECT_NE(told({"--spec-type", "none", "--partial-kv", "int8"}).find("the default without a draft"),
+            std::string::npos);
+  EXPECT_NE(told({"--verify", "full", "--partial-kv", "int8"}).find("no effect with --verify full"), std::string::npos);
+  EXPECT_EQ(parsed({"--partial-kv", "int8"}).partial, PartialKind::kInt8) << "the model may have a draft of its own";
   for (const char* window : {"0", "100", "320", "-64", "x"}) {
     EXPECT_NE(told({"--verify", "lossless", "--block-window", window}).find(str("'", window, "'")), std::string::npos);
   }
@@ -141,7 +144,7 @@ TEST(Args, VerificationFlags) {
   EXPECT_NE(told({"--partial-budget", "32K"}).find("of at most 16K"), std::string::npos);
   EXPECT_NE(told({"--refresh-interval", "193"}).find("193"), std::string::npos);
   EXPECT_NE(told({"--refresh-interval", "0"}).find("0"), std::string::npos);
-  EXPECT_NE(told({"--partial-budget", "2K"}).find("without --spec-type"), std::string::npos);
+  EXPECT_NE(told({"--spec-type", "none", "--partial-budget", "2K"}).find("without a draft"), std::string::npos);
   EXPECT_NE(told({"--verify", "full", "--block-reduce", "max"}).find("--block-*"), std::string::npos);
 }
 

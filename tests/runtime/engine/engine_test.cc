@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/model/files/shapes.h"
+#include "runtime/model/random_checkpoint.h"
 #include "tests/support/session_fixture.h"
 
 namespace headrace {
@@ -171,34 +173,80 @@ TEST(Engine, ABlockOfTheModelsOwnIsTheUsualDraft) {
   expect_error(ExitCode::kUsage, "somewhere has no effect without --spec-type", [&] { Engine engine(options); });
 }
 
-// It makes no run impossible that fits without it; one that was named does.
-TEST(Engine, TheUsualDraftGivesWayWhereItDoesNotFit) {
-  EngineOptions options = tiny("qwen35");
-  const auto draft_at = [&](SpecType type, uint64_t host_mem) -> std::optional<std::string> {
+// It makes no run impossible that fits without it; one that was named does. Partial steps give way before it, unless
+// they were asked for. What gives way is said.
+class TheUsualDraft : public ::testing::Test {
+ protected:
+  std::optional<RunPlan> plan_at(SpecType type, uint64_t host_mem, const VerifyOptions& verify = {}) {
     options.draft.type = type;
+    options.verify = verify;
     options.device.host_mem_bytes = host_mem;
     try {
-      return Engine(options).plan(1000, {.max_tokens = 20}).draft;
+      return engine().plan(kPrompt, {.max_tokens = 20});
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kDoesNotFit) << error.what();
       return std::nullopt;
     }
-  };
-  const auto least = [&](SpecType type) {
+  }
+  uint64_t least(SpecType type, const VerifyOptions& verify = {}) {
     uint64_t low = kMiB, high = 64 * kMiB;
-    while (high - low > kPageBytes) (draft_at(type, low / 2 + high / 2) ? high : low) = low / 2 + high / 2;
+    while (high - low > kPageBytes) (plan_at(type, low / 2 + high / 2, verify) ? high : low) = low / 2 + high / 2;
     return high;
-  };
-  const uint64_t plain = least(SpecType::kNone), drafts = least(SpecType::kMtp);
-  ASSERT_LT(plain + 2 * kPageBytes, drafts);
-  EXPECT_EQ(draft_at(SpecType::kAuto, drafts), "draft-mtp");
-  EXPECT_EQ(draft_at(SpecType::kAuto, drafts - 2 * kPageBytes), "");
-  EXPECT_EQ(draft_at(SpecType::kAuto, plain), "");
-  EXPECT_EQ(draft_at(SpecType::kAuto, plain - 2 * kPageBytes), std::nullopt);
+  }
+  void expect_plan(uint64_t host_mem, const VerifyOptions& asked, const char* draft, VerifyMode mode,
+                   const char* note) {
+    const std::optional<RunPlan> plan = plan_at(SpecType::kAuto, host_mem, asked);
+    ASSERT_TRUE(plan.has_value()) << note;
+    EXPECT_EQ(plan->draft, draft) << note;
+    EXPECT_EQ(plan->verify, mode) << note;
+    EXPECT_EQ(plan->memory_note.empty(), *note == '\0') << plan->memory_note;
+    EXPECT_NE(plan->memory_note.find(note), std::string::npos) << plan->memory_note;
+  }
+
+  Engine engine() const {
+    Shape shape = find_shape(testing::tiny_model("qwen35") + "/config.json");
+    shape.config.max_positions = 16384;  // blocks serve such a context
+    return Engine(options, make_random_checkpoint(shape.name, shape.config, 0));
+  }
+
+  static constexpr int64_t kPrompt = 8000;
+  EngineOptions options = tiny("qwen35");
+};
+
+TEST_F(TheUsualDraft, GivesWayWhereItDoesNotFit) {
+  const VerifyOptions full{.mode = VerifyMode::kFull};
+  const uint64_t plain = least(SpecType::kNone), whole = least(SpecType::kMtp, full), drafts = least(SpecType::kMtp);
+  ASSERT_LT(plain + 2 * kPageBytes, whole);
+  ASSERT_LT(whole + 2 * kPageBytes, drafts);
+  expect_plan(drafts, {}, "draft-mtp", VerifyMode::kLossless, "");
+  expect_plan(drafts - 2 * kPageBytes, {}, "draft-mtp", VerifyMode::kFull, "no room for partial verification");
+  expect_plan(whole, {}, "draft-mtp", VerifyMode::kFull, "--verify full");
+  expect_plan(whole - 2 * kPageBytes, {}, "", VerifyMode::kFull, "no room for the draft draft-mtp");
+  expect_plan(plain, {}, "", VerifyMode::kFull, "no room for the draft draft-mtp");
+  expect_plan(whole, full, "draft-mtp", VerifyMode::kFull, "");
+  EXPECT_FALSE(plan_at(SpecType::kAuto, plain - 2 * kPageBytes).has_value());
   options.device.host_mem_bytes = plain;
-  const GenerateResult result = Engine(options).generate(testing::made_up_ids(1000, 320), {.max_tokens = 20}, nullptr);
+  options.draft.tree = chain_shape(3);  // of a draft that the file has
+  const GenerateResult result =
+      engine().generate(testing::made_up_ids(kPrompt, 320), {.max_tokens = 20, .ignore_eos = true}, nullptr);
   EXPECT_EQ(result.speculation.type, "");
   EXPECT_EQ(result.timings.decode_tokens, 19);
+  EXPECT_NE(result.memory_note.find("no room for the draft draft-mtp"), std::string::npos) << result.memory_note;
+}
+
+// A copy that is asked for stays when the draft goes; a model without a draft would ignore it.
+TEST_F(TheUsualDraft, LeavesPartialStepsThatAreAskedFor) {
+  const VerifyOptions copy{.partial = PartialKind::kInt8};
+  const uint64_t drafts = least(SpecType::kMtp, copy);
+  expect_plan(drafts, copy, "draft-mtp", VerifyMode::kLossless, "");
+  expect_plan(drafts - 2 * kPageBytes, copy, "", VerifyMode::kLossless, "no room for the draft draft-mtp");
+  options = tiny();
+  options.draft.type = SpecType::kAuto;
+  options.verify = copy;
+  Engine none(options);
+  expect_error(ExitCode::kUsage,
+               "--verify: --partial-kv, --partial-budget, --refresh-interval and --block-* have no effect",
+               [&] { none.plan(100, {}); });
 }
 
 TEST(Engine, NoTokensAreNoTokens) {

@@ -6,7 +6,10 @@
 #include <memory>
 #include <tuple>
 
+#include "cache/minimum_budgets.h"
 #include "runtime/engine/engine.h"
+#include "runtime/model/files/shapes.h"
+#include "runtime/model/random_checkpoint.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/stops_at.h"
@@ -223,6 +226,37 @@ TEST_P(HybridKept, SnapshotsAreInThePlan) {
   testing::decode_plainly(*session, prompt, 2);
   const bool shared = model.device->backend() == Backend::kCpu;  // device memory is host memory
   EXPECT_LE(host.peak_bytes() - before, session->plan().host_total_bytes + (shared ? session->plan().vram_bytes : 0));
+}
+
+// Where host memory has no room for all of them, runs that share rows have fewer, and their texts stay.
+TEST(HybridKeptRoom, FewerSnapshotsAreKeptWhereHostMemoryIsShort) {
+  Shape shape = find_shape(testing::tiny_model("qwen35") + "/config.json");
+  shape.config.max_positions = 131072;
+  EngineOptions options;
+  options.device = {.choice = DeviceChoice::kCpu, .threads = 2};
+  options.want_tokenizer = false;
+  const std::vector<int32_t> prompt = testing::made_up_ids(5000, kTinyVocab);
+  const GenerateOptions run{.max_tokens = 6, .keep = KeepRows::kPrompt, .keep_tokens = 100000, .ignore_eos = true};
+  const auto engine = [&](uint64_t host_mem) {
+    options.device.host_mem_bytes = host_mem;
+    return std::make_unique<Engine>(options, make_random_checkpoint("tiny", shape.config, 3), nullptr);
+  };
+  const auto expected = engine(kGiB)->generate(prompt, run, nullptr);
+  const RunPlan most = engine(kGiB)->plan(5000, run);
+  const uint64_t one = StateSnapshots::bytes(recurrent_shape(shape.config, DType::kBF16));
+  const uint64_t need = most.weights_bytes + most.memory.vram_bytes + most.memory.host_total_bytes + 64 * kKiB;
+  const uint64_t spared = static_cast<uint64_t>(most_snapshots(100000) - kLeastSnapshots) * one;
+  for (const uint64_t less : {one, spared}) {
+    const std::unique_ptr<Engine> tight = engine(need - less);
+    const RunPlan plan = tight->plan(5000, run);
+    EXPECT_LE(plan.memory.host_total_bytes + less, most.memory.host_total_bytes + 64 * kKiB);
+    EXPECT_EQ(tight->generate(prompt, run, nullptr).token_ids, expected.token_ids);
+    std::vector<int32_t> next = prompt;  // the next question begins at the last snapshot
+    next.resize(4900);
+    const GenerateResult again = tight->generate(next, run, nullptr);
+    EXPECT_EQ(again.kept_tokens, 4096);
+  }
+  EXPECT_THROW(engine(need - spared - 2 * one)->plan(5000, run), DoesNotFit);
 }
 
 INSTANTIATE_TEST_SUITE_P(, HybridKept,

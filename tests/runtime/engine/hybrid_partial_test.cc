@@ -162,7 +162,7 @@ TEST_P(HybridPartialOnCpu, TreesAreSmallerWhereMemoryIsShort) {
   write_small_model(folder.path());
   EngineOptions o = options();
   o.draft = {.type = SpecType::kSimple, .model = folder.path()};
-  EXPECT_EQ(expect_same_text_in_less_memory(o), (std::set<Limits>{{48, 16}, {96, 32}, {192, 64}}));
+  EXPECT_EQ(expect_same_text_in_less_memory(o), (std::set<Limits>{{48, 8}, {96, 12}, {192, 16}}));
 }
 
 // With three of four segments on disk, and with a copy whose refreshes stream what it lacks of the rows.

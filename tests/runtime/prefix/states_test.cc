@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/minimum_budgets.h"
 #include "runtime/engine/engine.h"
 #include "runtime/prefix/cache_key.h"
 #include "runtime/prefix/run.h"
@@ -335,6 +336,46 @@ TEST(PrefixStatesRoom, NoneIsMade) {
   EXPECT_NE(without.prefix.notes[0].find("--host-mem has no room"), std::string::npos) << without.prefix.notes[0];
   options.device.host_mem_bytes += 4 * kMiB;
   EXPECT_GT(Engine(options).generate(prompt, run, nullptr).prefix.saved_rows, 2048);
+}
+
+// A draft that nobody named goes before the prefixes, which were asked for. What is left out is said as what it is.
+TEST(PrefixStatesRoom, IsThatOfADraftThatNobodyNamed) {
+  const std::vector<int32_t> prompt = testing::made_up_ids(3000, kTinyVocab);
+  EngineOptions options;
+  options.model = testing::tiny_model("qwen35");
+  options.device = {.choice = DeviceChoice::kCpu, .threads = 1};
+  options.want_tokenizer = false;
+  const GenerateOptions run{.max_tokens = 4, .ignore_eos = true};
+  struct Seen {
+    bool saves;
+    std::string draft;
+    bool operator==(const Seen&) const = default;
+  };
+  std::vector<Seen> seen;
+  std::vector<int32_t> expected;
+  const uint64_t plain = Engine(options).plan(3000, run).weights_bytes;
+  options.draft.type = SpecType::kAuto;
+  for (uint64_t room = 9 * kMiB; room > kMiB; room -= kMiB / 4) {
+    const TemporaryFolder folder;
+    options.prefix_cache.folder = folder.path();
+    options.device.host_mem_bytes = plain + room;
+    GenerateResult said;
+    try {
+      said = Engine(options).generate(prompt, run, nullptr);
+    } catch (const DoesNotFit&) {
+      break;
+    }
+    if (expected.empty()) expected = said.token_ids;
+    EXPECT_EQ(said.token_ids, expected);
+    const Seen now = {said.prefix.saved_rows > 0, said.speculation.type};
+    EXPECT_EQ(said.prefix.notes.empty(), now.saves) << room;
+    EXPECT_EQ(said.memory_note.find("no room for the draft") == std::string::npos, !now.draft.empty()) << room;
+    if (seen.empty() || now != seen.back()) seen.push_back(now);
+  }
+  ASSERT_GE(seen.size(), 3u);
+  EXPECT_EQ(seen[0], (Seen{true, "draft-mtp"}));
+  EXPECT_EQ(seen[1], (Seen{true, ""}));
+  EXPECT_FALSE(seen.back().saves);
 }
 
 // Each of these decides the bits of rows or of states.
