@@ -129,6 +129,38 @@ TEST(PlanReport, ReadsQuantisedWeightsInInt8) {
   EXPECT_STREQ(plan(PrefillType::kInt8, nullptr).run->prefill_type, "int8");
 }
 
+// Where the bytes of a hybrid go: its states, a second set of them and rows for 192 pending tokens and a tree of 16,
+// and the MTP block's cache of 4 KiB a token. Its steps read the rows of 16 layers.
+TEST(PlanReport, OfAHybridListsWhatItsLayersKeep) {
+  PlanOptions options;
+  options.shape = "qwen3.6-27b";
+  options.shape_weights = find_weight_mixture("q4_k_m");
+  options.gpu = "rtx4090";
+  options.engine.ctx_size = 65536;
+  options.engine.device.host_mem_bytes = 96 * kGiB;
+  options.engine.draft.type = SpecType::kAuto;
+  const PlanReport report = make_plan_report(options);
+  ASSERT_TRUE(report.run && report.predicted) << report.refusal;
+  EXPECT_EQ(report.run->draft, "draft-mtp");
+  EXPECT_EQ(report.run->pass_rows, 16);
+  EXPECT_EQ(report.run->memory_note, "");
+  std::map<std::string, uint64_t> lines;
+  for (const PlanLine& line : report.run->memory.lines) lines[line.what] = line.bytes;
+  constexpr uint64_t kStates = 48 * (48 * 128 * 128 * 4 + 3 * 10240 * 2),
+                     kRow = 48 * (10240 * 2 + (2048 + 6144 + 48) * 4);
+  EXPECT_NEAR(static_cast<double>(lines["recurrent states"]), static_cast<double>(kStates), 1e5);
+  EXPECT_NEAR(static_cast<double>(lines["decode: what recurrent layers keep of pending tokens and passes"]),
+              static_cast<double>(kStates + (16 + 192) * kRow), 1e6);
+  EXPECT_GT(lines["the draft's KV cache and buffers"], 65536u * 4096);
+  const Prediction& predicted = *report.predicted;
+  EXPECT_EQ(predicted.full.state_bytes, 144 * kMiB);
+  EXPECT_LE(predicted.full.kv_bytes, 65536u * 64 * kKiB);
+  EXPECT_GT(predicted.full.kv_bytes, 65000u * 64 * kKiB);
+  EXPECT_GT(predicted.draft_ms, 0);
+  ASSERT_TRUE(predicted.estimate.has_value());
+  EXPECT_NEAR(predicted.estimate->tau, 1.05, 1e-9);
+}
+
 // A lean prefill fits where no other does, takes longer, and is said.
 TEST(PlanReport, SaysWherePrefillIsLean) {
   PlanOptions options;
