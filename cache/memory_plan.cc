@@ -77,6 +77,8 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   plan.late_partial = in.late_partial;
   plan.lean_prefill = in.lean_prefill;
   plan.prefill_int8 = in.prefill_int8;
+  plan.host_states_bytes = in.host_states.bytes;
+  plan.host_embedding_bytes = in.host_embedding_bytes;
   const int64_t built = segments_for(in.prompt_rows);
   plan.layer_buffer_bytes = segments_bytes(exact, 0, built);
   plan.stored_layer_bytes = in.rows.has_low_bit() ? segments_bytes(in.rows, 0, built) : 0;
@@ -107,13 +109,15 @@ MemoryPlan planned(const PlanInput& in, Shares shares) {
   plan.vram_bytes =
       lasting + std::max(prefill_bytes(in, plan) + (plan.late_partial ? 0 : partial), decode_bytes(in, plan) + partial);
   plan.host_total_bytes = whole_pages(plan.host_bytes) + plan.remainder_bytes + plan.remainder_lengths_bytes +
-                          disk_ring_bytes(plan) + in.pinned_work_bytes;
+                          disk_ring_bytes(plan) + in.pinned_work_bytes + plan.host_states_bytes +
+                          plan.host_embedding_bytes;
   return plan;
 }
 
 std::string partial_label(const PlanInput& in, const MemoryPlan& plan) {
-  if (in.partial.copy) return str("partial KV: a copy of all rows in ", dtype_name(*in.partial.copy));
-  return plan.late_partial ? "partial KV: blocks, once prefill's memory is free" : "partial KV: blocks";
+  const char* const late = plan.late_partial ? ", once prefill's memory is free" : "";
+  if (!in.partial.copy) return str("partial KV: blocks", late);
+  return str("partial KV: a copy of all rows in ", dtype_name(*in.partial.copy), late);
 }
 
 const char* prefill_label(const MemoryPlan& plan) {
@@ -155,6 +159,8 @@ std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
       {"decode: staging ring and work", Tier::kVram,
        decode_bytes(in, plan) - lasting - parts_bytes(in, WorkPart::Of::kDecode)},
       {"ring between disk and link", Tier::kHost, disk_ring_bytes(plan)},
+      {"embeddings", Tier::kHost, plan.host_embedding_bytes},
+      {"the prompt's states, while prefill runs", Tier::kHost, plan.host_states_bytes},
       {"step inputs and results", Tier::kHost, in.pinned_work_bytes - parts_bytes(in, WorkPart::Of::kHost)}};
   for (const WorkPart& part : in.parts) lines.push_back(line_of(part));
   return lines;
@@ -241,8 +247,11 @@ MemoryPlan best_plan(const PlanInput& in) {
   return fits(memory, plan) ? plan : best_placement(without);
 }
 
-// Summaries are made of keys as they are stored, so an int8 cache has no late partial KV.
-bool may_be_late(const PlanInput& in) { return in.partial.blocks > 0 && !low_bit(in.rows.k_type); }
+// Summaries are made of keys as they are stored, and a copy of rows as they are, so an int8 cache has no late partial
+// KV.
+bool may_be_late(const PlanInput& in) {
+  return in.partial.copy ? !in.rows.has_low_bit() : in.partial.blocks > 0 && !low_bit(in.rows.k_type);
+}
 
 }  // namespace
 

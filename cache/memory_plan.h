@@ -46,13 +46,15 @@ struct PlanInput {
   PartialShape partial{};            // off: no partial verification
   bool last_layer_resident = false;  // in every mode: a draft reads its rows
   uint64_t vram_free = 0, host_free = 0;
-  uint64_t disk_free = 0;            // disk space for what host memory cannot hold; 0: no disk tier
-  uint64_t total_free = UINT64_MAX;  // both tiers together if they share one memory (the CPU)
-  uint64_t vram_most = UINT64_MAX;   // with a shared memory: the limit of vram_free
-  WorkBytes prefill_work;            // beside the layer buffer: hidden states, activations
-  WorkBytes decode_work;             // beside the staging ring: states, activations, logits
-  uint64_t pinned_work_bytes = 0;    // host copies of a step's inputs and results
-  std::vector<WorkPart> parts{};     // of the three above
+  uint64_t disk_free = 0;             // disk space for what host memory cannot hold; 0: no disk tier
+  uint64_t total_free = UINT64_MAX;   // both tiers together if they share one memory (the CPU)
+  uint64_t vram_most = UINT64_MAX;    // with a shared memory: the limit of vram_free
+  WorkBytes prefill_work;             // beside the layer buffer: hidden states, activations
+  WorkBytes decode_work;              // beside the staging ring: states, activations, logits
+  uint64_t pinned_work_bytes = 0;     // host copies of a step's inputs and results
+  WorkBytes host_states;              // of the prompt, where they are in host memory and not in prefill_work
+  uint64_t host_embedding_bytes = 0;  // that the run moves to host memory; vram_free is without them
+  std::vector<WorkPart> parts{};      // of prefill_work, decode_work and pinned_work_bytes
   RingOptions ring{};
   int disk_slots = 0;  // of the pinned ring between disk and link; 0: the default
   // Beside an int8 copy of bf16 rows, if host memory has room without a disk: what the copy lacks of the rows in host
@@ -83,13 +85,16 @@ struct MemoryPlan {
            layer_buffer_bytes = 0;
   uint64_t stored_layer_bytes = 0;  // the layer that prefill builds in its stored types, too; 0: no type is low-bit
   uint64_t partial_bytes = 0, index_bytes = 0;  // the partial KV, and the summaries of all blocks, if it has blocks
-  // The blocks and the summaries are allocated once prefill's memory is free, and filled by a pass over the full KV.
-  // Prefill then has summaries of one layer at a time, by which it selects the blocks.
+  // The partial KV is allocated once prefill's memory is free, and filled by a pass over the full KV. With blocks,
+  // prefill then has summaries of one layer at a time, by which it selects them. With a copy, the pass makes its
+  // remainders, too.
   bool late_partial = false;
   // Prefill dequantises each matrix right before its product, for every group of rows, so that it has one at a time in
   // place of a layer's.
   bool lean_prefill = false;
   bool prefill_int8 = false;  // prefill in 8 bits: the same matrices are converted to int8 in place of dequantised
+  // The prompt's states, in host memory while prefill runs, and the model's embeddings; 0: they are on the device.
+  uint64_t host_states_bytes = 0, host_embedding_bytes = 0;
   // Segments [resident_segments, remainder_segments) of the layers with rows in host memory have remainders there, too;
   // 0: none. Their work memory is on the device: a slot's rows, and the lengths of all lists, which are also in host
   // memory.

@@ -64,7 +64,7 @@ WorkBytes shrunk(WorkBytes work, int64_t context_rows, int64_t prompt_rows) {
 // The same run with a shorter context: the prompt shrinks, then the answer.
 PlanInput with_context(PlanInput in, int64_t context) {
   const int64_t output = in.context_rows - in.prompt_rows, prompt = std::max<int64_t>(1, context - output);
-  for (WorkBytes* work : {&in.prefill_work, &in.decode_work}) {
+  for (WorkBytes* work : {&in.prefill_work, &in.decode_work, &in.host_states}) {
     *work = shrunk(*work, in.context_rows - context, in.prompt_rows - prompt);
   }
   in.prompt_rows = prompt;

@@ -1,6 +1,7 @@
 #include "runtime/kv/row_copy.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "offload/device/trace.h"
 #include "runtime/base/unsigned.h"
@@ -17,17 +18,24 @@ uint64_t RowCopy::work_bytes(const RowShape& rows, int64_t context_rows) {
   return whole_pages(pointer_bytes(rows, copy_segments(context_rows)));
 }
 
-RowCopy::RowCopy(Device& device, const RowShape& rows, const PartialShape& shape, int64_t context_rows)
+RowCopy::RowCopy(Device& device, const RowShape& rows, const PartialShape& shape, int64_t context_rows, bool late)
     : exact_(rows.exact()),
       copy_(copy_rows(rows, shape.copy.value())),
       segments_(copy_segments(context_rows)),
       least_context_(shape.least_context()),
-      memory_(device.allocate(shape.bytes(rows, context_rows), "the copy of the KV cache")),
+      device_(device),
+      bytes_(shape.bytes(rows, context_rows)),
       pointers_(device.allocate(pointer_bytes(rows, segments_), "pointers to the copy's segments")),
       host_pointers_(device.allocate_pinned(pointer_bytes(rows, segments_), "pointers to the copy's segments")),
       views_(static_cast<size_t>(rows.layers)) {
+  CHECK(!late || !rows.has_low_bit(), "a late copy of low-bit rows");
+  if (!late) allocate_late();
+}
+
+void RowCopy::allocate_late() {
+  memory_ = device_.allocate(bytes_, "the copy of the KV cache");
   void** pointers = host_pointers_.as<void*>();
-  for (int64_t layer = 0; layer < rows.layers; ++layer) {
+  for (int64_t layer = 0; layer < copy_.layers; ++layer) {
     for (int64_t i = 0; i < segments_; ++i) views_[static_cast<size_t>(layer)].push_back(view(layer, i));
   }
   for (size_t i = 0; i < static_cast<size_t>(segments_); ++i) {
@@ -49,13 +57,23 @@ std::span<const KvSegment> RowCopy::segments(int64_t layer, int64_t deepest) con
 
 void RowCopy::fill_layer(int64_t layer, int64_t /*rows*/, std::span<const KvSegment> segments,
                          const ScoringQueries& /*queries*/, Stream& stream) {
+  if (memory_.bytes() > 0) fill(layer, segments, stream);
+}
+
+void RowCopy::fill_late(int64_t layer, std::span<const KvSegment> segments, Stream& stream) {
+  fill(layer, segments, stream);
+}
+
+// The last segments may be beyond the copy: no query has them before its tail.
+void RowCopy::fill(int64_t layer, std::span<const KvSegment> segments, Stream& stream) {
   const TraceSpan span(stream, "copy of the rows");
-  if (layer == 0) {
+  if (!std::exchange(pointed_, true)) {
     stream.copy(pointers_.data(), host_pointers_.data(), host_pointers_.bytes(), Link::kHostToDevice, "pointers");
   }
   const std::vector<KvSegment>& views = views_[static_cast<size_t>(layer)];
-  for (size_t i = 0; i < std::min(segments.size(), views.size()); ++i) {
-    quantise_rows(rows_of(exact_, copy_, segments[i], views[i], 0, segments[i].rows), stream);
+  for (const KvSegment& segment : segments) {
+    const auto index = static_cast<size_t>(segment_of(segment.position));
+    if (index < views.size()) quantise_rows(rows_of(exact_, copy_, segment, views[index], 0, segment.rows), stream);
   }
 }
 

@@ -72,7 +72,7 @@ void RowRemainders::drop_from(int64_t index) {
 }
 
 bool RowRemainders::has(int64_t layer, int64_t index) const {
-  return encoded_[place(layer, index)] &&
+  return usable_ && encoded_[place(layer, index)] &&
          host_lengths_.as<uint32_t>()[place(layer, index)] <= remainder_room(segments_values(shape_, index, index + 1));
 }
 

@@ -33,6 +33,8 @@ class RowRemainders {
   void encode(int64_t layer, int64_t index, const KvSegment& exact, const KvSegment& rows, Stream& out);
   // After the last encode(); has() is valid once `out` has run.
   void finish_encoding(Stream& out);
+  // While they are not usable, has() is false: rows are streamed whole.
+  void set_usable(bool usable) { usable_ = usable; }
   const BackgroundPinnedBuffer& host_memory() const { return memory_; }
   // The rows of segments [index, …) change.
   void drop_from(int64_t index);
@@ -58,6 +60,7 @@ class RowRemainders {
   PinnedBuffer host_lengths_;    // the same; the last one stays 0
   std::vector<bool> encoded_;
   bool lacks_memory_ = false;  // some could not be pinned
+  bool usable_ = true;
 };
 
 }  // namespace headrace

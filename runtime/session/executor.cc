@@ -5,42 +5,11 @@
 
 #include "kernels/tree/op.h"
 #include "offload/device/trace.h"
+#include "runtime/session/late_partial.h"
 #include "runtime/session/pass_inputs.h"
 #include "runtime/session/prefill.h"
 
 namespace headrace {
-namespace {
-
-// Fills a late partial KV in one pass over the full KV, whose rows are read on the device or as they arrive.
-void fill_late(const Sequence& sequence, KvStreamer* streamer, Stream& compute) {
-  const KvCache& cache = sequence.cache();
-  PartialRows& partial = *sequence.partial();
-  partial.allocate_late();
-  if (streamer != nullptr) streamer->begin_step(cache.sealed_segments());
-  const int64_t sealed = cache.sealed_segments(), open = cache.rows() - segment_range(sealed).begin;
-  std::vector<KvSegment> segments;
-  for (int64_t layer = 0; layer < cache.shape().layers; ++layer) {
-    segments.clear();
-    const int64_t resident = std::min(sealed, cache.resident_segments(layer));
-    for (int64_t i = 0; i < resident; ++i) segments.push_back(cache.resident_segment(layer, i));
-    if (open > 0) {
-      segments.push_back(cache.active_segment(layer));
-      segments.back().rows = static_cast<int32_t>(open);
-    }
-    partial.fill_late(layer, segments, compute);
-    if (streamer == nullptr || layer >= cache.host_layers()) continue;
-    for (const Chunk& chunk : streamer->schedule().chunks) {
-      streamer->next({}, compute);
-      segments.clear();
-      for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) segments.push_back(streamer->segment(i));
-      partial.fill_late(layer, segments, compute);
-      streamer->done(compute);
-    }
-  }
-}
-
-}  // namespace
-
 Executor::Executor(const SessionPlan& plan, Sequence& sequence)
     : plan_(plan),
       layout_(plan.layout),
@@ -78,7 +47,7 @@ std::optional<int32_t> Executor::prefill(std::span<const int32_t> ids, Progress*
     streamer_ = std::make_unique<KvStreamer>(layout_.device(), sequence_.cache().backing(), plan_.memory.ring_slots,
                                              plan_.memory.ring_slot_bytes);
   }
-  if (plan_.memory.late_partial) fill_late(sequence_, streamer_.get(), compute_);
+  if (plan_.memory.late_partial) fill_late_partial(sequence_, streamer_.get(), compute_);
   if (sequence_.partial() != nullptr) sequence_.partial()->finish_prefill(sequence_.cache(), compute_);
   return sample_prompt();
 }

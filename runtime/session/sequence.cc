@@ -12,7 +12,9 @@ namespace {
 std::unique_ptr<PartialRows> make_partial_rows(const SessionLayout& layout, bool late) {
   const PartialOptions& partial = layout.options().partial;
   const int64_t context = layout.options().context_tokens;
-  if (partial.shape.copy) return std::make_unique<RowCopy>(layout.device(), layout.shape(), partial.shape, context);
+  if (partial.shape.copy) {
+    return std::make_unique<RowCopy>(layout.device(), layout.shape(), partial.shape, context, late);
+  }
   return std::make_unique<PartialKv>(layout.device(), layout.shape(), partial, context, late);
 }
 

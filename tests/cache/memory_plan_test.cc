@@ -112,18 +112,43 @@ TEST(Planner, BlocksComeLateWhereTheyDoNotFitBesidePrefill) {
                                     smaller.index_bytes + 4 * smaller.ring_slot_bytes + in.decode_work.bytes);
 }
 
-// Summaries are made of exact keys, and a copy is filled as prefill builds its rows.
-TEST(Planner, OnlyBlocksOfExactKeysComeLate) {
+// Summaries are made of exact keys, and a copy of exact rows.
+TEST(Planner, OnlyWhatIsMadeOfExactRowsComesLate) {
   PlanInput in = llama_8b(61440, 61696);
   in.mode = KvMode::kHost;
   in.prefill_work.bytes = in.decode_work.bytes + 3 * kGiB;
-  PlanInput copy = in, low_bit_keys = in, low_bit_values = in;
-  copy.partial.copy = DType::kInt8;
+  PlanInput copy = in, copy_of_low_bit = in, low_bit_keys = in, low_bit_values = in;
+  copy.partial.copy = copy_of_low_bit.partial.copy = DType::kInt4;
   low_bit_keys.partial.blocks = low_bit_values.partial.blocks = 256;
-  low_bit_keys.rows.k_type = low_bit_values.rows.v_type = DType::kInt8;
-  for (PlanInput* const one : {&copy, &low_bit_keys, &low_bit_values}) {
+  copy_of_low_bit.rows.v_type = low_bit_keys.rows.k_type = low_bit_values.rows.v_type = DType::kInt8;
+  for (PlanInput* const one : {&copy, &copy_of_low_bit, &low_bit_keys, &low_bit_values}) {
     one->vram_free = make_plan(*one).vram_bytes - kPageBytes;
-    EXPECT_EQ(try_plan(*one).has_value(), one == &low_bit_values);
+    EXPECT_EQ(try_plan(*one).has_value(), one == &copy || one == &low_bit_values);
+  }
+}
+
+// What the copy lacks of the rows is made with it.
+TEST(Planner, ACopyComesLateWhereItDoesNotFitBesidePrefill) {
+  for (const bool remainders : {false, true}) {
+    PlanInput in = llama_8b(61440, 61696);
+    in.mode = KvMode::kHost;
+    in.prefill_work.bytes = in.decode_work.bytes + 3 * kGiB;
+    in.partial.copy = DType::kInt8;
+    in.remainders = remainders;
+    const MemoryPlan early = make_plan(in);
+    EXPECT_FALSE(early.late_partial);
+    in.vram_free = early.vram_bytes - kPageBytes;
+    const MemoryPlan late = make_plan(in);
+    EXPECT_TRUE(late.late_partial);
+    EXPECT_NE(late.to_string().find("a copy of all rows in int8, once prefill's memory is free"), std::string::npos);
+    EXPECT_EQ(late.partial_bytes, early.partial_bytes);
+    EXPECT_EQ(late.remainder_bytes, early.remainder_bytes);
+    EXPECT_EQ(late.remainder_bytes > 0, remainders);
+    EXPECT_LT(late.vram_bytes, early.vram_bytes - 2 * kGiB);
+    in.vram_free = late.vram_bytes;
+    EXPECT_TRUE(try_plan(in));
+    in.vram_free -= kPageBytes;
+    EXPECT_FALSE(try_plan(in));
   }
 }
 
@@ -181,9 +206,9 @@ TEST(Planner, ACopyOfAllRowsIsCounted) {
     EXPECT_EQ(plan.vram_bytes, plain.vram_bytes + plan.partial_bytes);
     EXPECT_NE(plan.to_string().find(str("partial KV: a copy of all rows in ", dtype_name(type))), std::string::npos);
     in.vram_free = plan.vram_bytes;
-    EXPECT_TRUE(try_plan(in));
+    EXPECT_FALSE(make_plan(in).late_partial);
     in.vram_free -= kPageBytes;
-    EXPECT_FALSE(try_plan(in));
+    EXPECT_TRUE(make_plan(in).late_partial);
   }
 }
 

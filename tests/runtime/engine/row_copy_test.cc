@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "tests/support/engine_search.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
@@ -242,6 +243,56 @@ TEST_P(RowCopyTextWithoutADraft, DependsOnTheCopyAloneWhereApproximate) {
   EXPECT_EQ(hit.token_ids, first.token_ids);
   EXPECT_EQ(hit.plan.partial_bytes, first.plan.partial_bytes) << "a named copy is made wherever the KV cache is";
 }
+
+// In a budget that holds the copy once prefill has freed its memory, and not beside it. Refreshes then stream what the
+// int8 copy lacks of the rows as well.
+class LateCopy : public ::testing::TestWithParam<std::tuple<DeviceChoice, PartialKind>> {};
+TEST_P(LateCopy, IsTheOneThatPrefillMakes) {
+  constexpr int64_t kPrompt = 8000;
+  const auto [device, kind] = GetParam();
+  EngineOptions small;
+  small.model = testing::tiny_model(kHybrid);
+  small.device = {.choice = device, .threads = 2};
+  small.want_tokenizer = false;
+  small.dtype = DType::kBF16;
+  small.ring.slots = 2;
+  small.remainders = true;
+  small.rope = {.scaling = RopeScaling::kLinear, .factor = 12};
+  small.prefill_group = 8192;  // prefill's buffers are to be larger than a step's, as a GPU's are
+  Engine large(small);
+  GenerateOptions run{.max_tokens = 60, .sampling = {.temperature = 0.8f, .seed = 7}, .ignore_eos = true};
+  run.kv = KvMode::kHost;
+  run.verify = VerifyOptions{.mode = VerifyMode::kApproximate, .partial = kind, .interval = 10};
+  const std::vector<int32_t> ids = testing::repeated_ids(kPrompt, 320);
+  const int64_t remainders = kind == PartialKind::kInt8 ? segment_of(kPrompt) : 0;
+  const auto room_of = [&](const MemoryPlan& plan) {
+    if (!plan.late_partial) return testing::Room::kTooMuch;
+    return plan.remainder_segments == remainders ? testing::Room::kWanted : testing::Room::kTooLittle;
+  };
+  const std::unique_ptr<Engine> engine = testing::engine_with_room(&small, kPrompt, run, room_of);
+  ASSERT_NE(engine, nullptr);
+  const GenerateResult early = large.generate(ids, run, nullptr), late = engine->generate(ids, run, nullptr);
+  EXPECT_FALSE(early.plan.late_partial);
+  EXPECT_TRUE(late.plan.late_partial);
+  EXPECT_LE(late.memory.vram_peak_bytes, small.device.vram_bytes);
+  EXPECT_EQ(late.token_ids, early.token_ids);
+  EXPECT_GT(late.speculation.of(StepMode::kPartial).steps, 20);
+  EXPECT_EQ(early.plan.remainder_segments, remainders);
+  if (remainders > 0) {  // else the pass that fills the copy leaves the next chunks on their way
+    EXPECT_EQ(late.transfers.decode_h2d_bytes, early.transfers.decode_h2d_bytes);
+  }
+  run.verify->mode = VerifyMode::kFull;
+  const std::vector<int32_t> plain = large.generate(ids, run, nullptr).token_ids;
+  run.verify->mode = VerifyMode::kLossless;
+  EXPECT_EQ(engine->generate(ids, run, nullptr).token_ids, plain);
+}
+INSTANTIATE_TEST_SUITE_P(Devices, LateCopy,
+                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
+                                            ::testing::Values(PartialKind::kInt8, PartialKind::kInt4)),
+                         [](const auto& given) {
+                           return testing::device_name(std::get<0>(given.param)) + "_" +
+                                  partial_kind_name(std::get<1>(given.param));
+                         });
 
 std::vector<Kind> kinds() {
   std::vector<Kind> all;
