@@ -151,7 +151,20 @@ WeightStore::Matrix WeightStore::place_matrix(std::initializer_list<Rows> parts,
 
 void WeightStore::allocate(Device& device, const char* what) {
   CHECK(device.backend() == backend_);
-  memory_ = device.allocate(bytes_, what);
+  if (movable_bytes_ > 0) movable_ = device.allocate(movable_bytes_, what);
+  memory_ = device.allocate(bytes_ - movable_bytes_, what);
+}
+
+void WeightStore::move_to_host(Device& device, const char* what) {
+  CHECK(movable_bytes() > 0);
+  PinnedBuffer host = device.allocate_pinned(movable_bytes_, what);
+  if (loaded_) {
+    const std::unique_ptr<Stream> stream = device.make_stream("weights", StreamRole::kCopy);
+    stream->copy(host.data(), movable_.data(), movable_bytes_, Link::kDeviceToHost, what);
+    stream->synchronize();
+  }
+  movable_ = {};
+  moved_ = std::move(host);
 }
 
 bool WeightTypeUse::quantised() const { return find_quantised_type(stored).has_value(); }
@@ -217,7 +230,7 @@ void refuse_damage(const std::string& model, const WeightDamage& damage) {
 // GPU there are two pinned buffers, filled in turn, and as many on the device for blocks that are then repacked.
 class WeightStore::Loading {
  public:
-  Loading(Device& device, WeightStore& store) : memory_(store.memory_.data()) {
+  Loading(Device& device, WeightStore& store) : store_(store) {
     step_bytes_ = store.slot_bytes();
     if (device.backend() == Backend::kCpu) return;
     // If two such buffers do not fit, use smaller ones.
@@ -260,7 +273,7 @@ class WeightStore::Loading {
     if (p.kept()) {
       store_weight({.blocks = slot.blocks.data(),
                     .type = p.type,
-                    .out = memory_ + p.offset,
+                    .out = store_.place_of(p.offset),
                     .rows = p.part_rows,
                     .cols = p.tensor->cols(),
                     .row_begin = p.first_row + row,
@@ -276,14 +289,14 @@ class WeightStore::Loading {
  private:
   // On the device, where rows are as they are read.
   std::byte* place_of(const Placement& p, int64_t row) const {
-    return memory_ + p.offset + static_cast<uint64_t>(p.first_row + row) * p.row_bytes();
+    return store_.place_of(p.offset) + static_cast<uint64_t>(p.first_row + row) * p.row_bytes();
   }
   struct Slot {
     PinnedBuffer memory;
     DeviceBuffer blocks;
     std::unique_ptr<Event> sent;
   };
-  std::byte* const memory_;
+  const WeightStore& store_;
   uint64_t step_bytes_ = 0;
   std::array<Slot, 2> slots_;
   size_t current_ = 0;

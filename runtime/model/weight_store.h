@@ -103,8 +103,16 @@ class WeightStore {
   Matrix place_matrix(std::initializer_list<Rows> parts, const WeightStoreOptions& options);
   // Bytes that are copied as they are.
   uint64_t place_raw(std::string bytes);
+  // What is placed so far may leave the device later, in memory of its own. REQUIRES: called once at most.
+  void end_movable() { movable_bytes_ = bytes_ = whole_pages(bytes_); }
   void allocate(Device& device, const char* what);
-  const std::byte* at(uint64_t offset) const { return memory_.data() + offset; }
+  const std::byte* at(uint64_t offset) const { return place_of(offset); }
+  // Moves what may leave to pinned host memory, where a GPU's kernels read it, too. REQUIRES: loaded, or nothing reads
+  // the store; it was not moved before; the device is idle.
+  void move_to_host(Device& device, const char* what);
+  uint64_t movable_bytes() const {
+    return moved_.bytes() > 0 ? 0 : movable_bytes_;
+  }  // of the device; 0: none, or moved
 
   // Reads and converts; where the device's memory is not the host's, uploads through two pinned staging buffers, so
   // that conversion and copies overlap, and has matrices that are kept repacked. `source` is the one whose tensors were
@@ -118,7 +126,7 @@ class WeightStore {
 
   const WeightStoreOptions& options() const { return options_; }
   DType dtype() const { return options_.dtype; }
-  uint64_t bytes() const { return bytes_; }  // as placed so far
+  uint64_t bytes() const { return bytes_ - (moved_.bytes() > 0 ? movable_bytes_ : 0); }  // of the device, so far
   std::vector<WeightTypeUse> types() const;  // of what is placed, the largest first
   bool keeps_blocks() const { return kept_bytes_ > 0; }
   // The type that matrices are quantised to as they are loaded. None: none is.
@@ -145,14 +153,19 @@ class WeightStore {
   // Rows of a tensor as the device has them. Returns a line about the first that is NaN or infinite, or an empty one.
   std::string read_rows(const TensorSource& source, const Placement& p, int64_t row, int64_t end, std::byte* dst,
                         ThreadPool& pool) const;
+  std::byte* place_of(uint64_t offset) const {
+    if (offset >= movable_bytes_) return memory_.data() + (offset - movable_bytes_);
+    return (moved_.bytes() > 0 ? moved_.data() : movable_.data()) + offset;
+  }
   void note_damage(std::string line);
   uint64_t least_slot_bytes() const;
   uint64_t slot_bytes() const;
 
   WeightStoreOptions options_;
   Backend backend_ = Backend::kCpu;
-  DeviceBuffer memory_;
-  uint64_t bytes_ = 0, kept_bytes_ = 0;
+  DeviceBuffer memory_, movable_;  // movable_: [0, movable_bytes_) of the offsets; memory_: the others
+  PinnedBuffer moved_;             // in place of movable_, once that has moved
+  uint64_t bytes_ = 0, kept_bytes_ = 0, movable_bytes_ = 0;
   bool loaded_ = false;
   WeightDamage damage_;
   std::vector<Placement> placements_;

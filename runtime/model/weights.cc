@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <span>
 #include <string_view>
 #include <unordered_set>
 
@@ -128,6 +129,7 @@ Weights Weights::reserve(const Checkpoint& checkpoint, Device& device, const Wei
   weights.store_ = WeightStore(options, device.backend());
   WeightPlaces places(&weights.store_);
   places.place(&weights.embedding_, {&checkpoint.require("model.embed_tokens.weight", {c.vocab, c.hidden})});
+  if (!c.tied_head) weights.store_.end_movable();
   weights.layers_.resize(c.layers.size());
   for (int64_t i = 0; i < c.layer_count(); ++i)
     place_layer({checkpoint, str("model.layers.", i, ".")}, c.layer(i), c.hidden,
@@ -139,6 +141,14 @@ Weights Weights::reserve(const Checkpoint& checkpoint, Device& device, const Wei
   if (c.mtp && !c.mtp->own_norm) weights.mtp_->norm = weights.final_norm_;
   if (c.tied_head) weights.head_ = weights.embedding_;
   return weights;
+}
+
+void Weights::move_embedding_to_host(Device& device) {
+  const std::byte* const before = store_.at(0);
+  store_.move_to_host(device, "embeddings");
+  for (WeightPart& part : std::span(embedding_.parts, static_cast<size_t>(embedding_.count))) {
+    part.data = store_.at(0) + (static_cast<const std::byte*>(part.data) - before);
+  }
 }
 
 uint64_t Weights::layers_bytes() const {

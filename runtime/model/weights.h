@@ -65,6 +65,11 @@ class Weights {
   // False if `interrupt` was set on the way: then nothing is loaded. `progress` and `interrupt` may be null.
   bool load(const Checkpoint& checkpoint, Device& device, Progress* progress, const std::atomic<bool>* interrupt);
   bool loaded() const { return store_.loaded(); }
+  // The embeddings, of which a step reads a row for each token, may be in pinned host memory unless the head is tied to
+  // them. Bytes of the device that they take and would leave; 0: they have to stay, or have left.
+  uint64_t movable_bytes() const { return store_.movable_bytes(); }
+  // REQUIRES: movable_bytes(); loaded; the device is idle.
+  void move_embedding_to_host(Device& device);
   uint64_t staging_bytes() const { return store_.staging_bytes(); }  // as WeightStore
   const WeightDamage& damage() const { return store_.damage(); }
 
