@@ -225,6 +225,15 @@ void DraftCache::rewind(int64_t rows) {
   rows_ = rows;
 }
 
+void DraftCache::go_back(int64_t rows) {
+  CHECK(rows >= kDraftSinkRows && rows <= rows_, "rows ", rows, " of ", rows_);
+  rows_ = rows;
+}
+
+void DraftCache::keep_first_rows(Stream& compute) {
+  if (shape_.windowed() && shape_.sinks != SinkRows::kGo && !sinks_kept_) keep_sinks(compute);
+}
+
 // Called once, before the ring loses the first rows: copies them.
 void DraftCache::keep_sinks(Stream& compute) {
   const RowShape& rows = shape_.rows;

@@ -69,7 +69,9 @@ class DraftCache {
   // Rows [0, kDraftSinkRows), for a prompt whose beginning the ring does not hold.
   KvRows sinks(int64_t layer) const;
   void set_rows(int64_t rows, bool sinks_written);
-  // The same where an earlier run has made the first rows.
+  // The same where an earlier run has made the first rows. Before others are written: their first, which these may
+  // overwrite, are kept if they are needed.
+  void keep_first_rows(Stream& compute);
   void continue_to(int64_t rows, Stream& compute);
 
   // ---- steps ----
@@ -91,6 +93,8 @@ class DraftCache {
   // Position rows() + j becomes pass row source[j] (device memory).
   void append(const int32_t* source, int64_t count, Stream& compute);
   void rewind(int64_t rows);  // forgets the rows from there on
+  // The same for a later run, by any number of rows. Beyond most_taken_back the ring has others in the place of some.
+  void go_back(int64_t rows);
 
  private:
   std::byte* k_of(int64_t layer) const;

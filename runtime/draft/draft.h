@@ -122,8 +122,9 @@ class Draft {
 
   // States that saved prefixes restore before prefill, and read before finish_prefill(); empty if DraftNeeds is.
   virtual std::vector<PromptStates> prompt_states() { return {}; }
-  // Prefill: the states of the whole prompt, except saved rows, at the input of a layer, for layers [0, layers], the
-  // last of which stay until finish_prefill(). Asynchronous.
+  // Prefill: states at the input of a layer, for layers [0, layers]: of the whole prompt, except saved rows, or of one
+  // group of rows after another. Those behind the last layer are of the whole prompt, in device memory or in pinned
+  // host memory, and stay until finish_prefill(). Asynchronous.
   virtual void prefill_layer(const LayerInput& input) = 0;
   // All layers are done; frees the memory of prefill. A draft that computes the prompt itself reports progress; false:
   // `interrupt` was set. Both may be null.

@@ -63,6 +63,7 @@ struct DraftRun {
   std::optional<TreeLimits> tree_limits{};  // of each step; none: by --tree
   bool saves = false;                       // with saved prefixes: Draft::prompt_states() has whole segments
   bool earlier_answers = false;             // those of earlier runs may serve as text to look up in
+  bool windowed = false;                    // attends to a window instead of all rows, for less memory
   bool operator==(const DraftRun&) const = default;
 };
 
@@ -87,6 +88,8 @@ class DraftModel {
   virtual DraftNeeds needs(const DraftRun&, const WeightsFingerprint&) const { return {}; }
   // Its weight files, stamped when they were opened; empty: it has none.
   virtual std::vector<FileStamp> files() const { return {}; }
+  // Whether DraftRun::windowed, which is not set, would make a difference.
+  virtual bool may_be_windowed(const DraftRun&) const { return false; }
   // What the draft of such a run attends to.
   virtual DraftWindow window(const DraftRun&) const { return {}; }
   virtual std::unique_ptr<Draft> start(const DraftRun& run) = 0;

@@ -7,12 +7,21 @@
 namespace headrace {
 namespace {
 
+// Rows that the ring of a windowed draft keeps beyond its window for the next run: most answers, from the end of which
+// the next prompt goes back to the end of this one.
+constexpr int64_t kMostTakenBack = 4096;
+
+int64_t most_taken_back(const DraftRun& run) {
+  if (run.most_prompt_tokens == 0) return run.most_pending;
+  return run.windowed ? std::max(run.most_pending, kMostTakenBack) : run.context_tokens;
+}
+
 DraftCacheShape cache_shape(const DraftSetup& options) {
   const bool chooses = options.retrieval.shape.chunks > 0;
   return {.context_rows = options.run.context_tokens,
           .window = options.window,
           .pass_rows = round_rows(options.tree),
-          .most_taken_back = options.shares() ? options.run.context_tokens : options.run.most_pending,
+          .most_taken_back = most_taken_back(options.run),
           .sinks = chooses ? SinkRows::kFollowTheWindow : SinkRows::kStay,
           .chosen_rows = options.retrieval.shape.placed_rows()};
 }

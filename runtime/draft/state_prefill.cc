@@ -63,7 +63,8 @@ void StateDraft::prefill_layer(const LayerInput& input) {
 // run wherever the saved rows end. After rows that an earlier run has left, which may end anywhere, the multiples are
 // shifted: on a GPU a product writes whole groups of 64 rows, the next rows' features among them.
 void StateDraft::project_prompt(const LayerInput& input, const PromptStates& to) {
-  const int64_t end = to.first + to.rows, first = std::max(to.first, input.first), shift = first % kPrefixTile;
+  const int64_t end = std::min(to.first + to.rows, input.first + input.rows);
+  const int64_t first = std::max(to.first, input.first), shift = first % kPrefixTile;
   for (int64_t row = first; row < end;) {
     const int64_t count = std::min(kDraftPrefillGroupRows - (row - shift) % kDraftPrefillGroupRows, end - row);
     project(prompt_pass({}, nullptr, count), input, row - input.first,
@@ -87,6 +88,7 @@ bool StateDraft::finish_prefill(std::span<const int32_t> prompt, Progress*, cons
   CHECK(rows + 1 == options_.run.prompt_tokens);
   const int64_t sinks = first > 0 && resumed_rows_ == 0 ? kDraftSinkRows : 0, kept = rows - first;
   upload_prompt(prompt.subspan(1), sinks, first, kept);
+  if (resumed_rows_ > 0 && first > 0) cache_->keep_first_rows(*compute_);
   if (sinks > 0) {
     const Pass pass = prompt_pass(prefill_.layer, prompt_.positions, sinks);
     join(pass, prompt_.tokens, prompt_features(0, sinks), prefill_.joined);
@@ -119,7 +121,8 @@ struct KeptRows : KeptDraft {
 // The rows of the tokens that were accepted last are computed now, while their features are there. Some are not: those
 // of a step before the last one if that one, at the end of the run, did not ask for a tree; and those of earlier rows,
 // the last of which keeps the token that followed it here where the next prompt parts from the text earlier. A few rows
-// of many are then what the ring has in their place, zeros or rows of another text: a draft guesses a little worse.
+// of many are then what the ring has in their place, zeros or rows of another text: a draft guesses a little worse. So
+// are more of them, up to a window, where the next prompt goes back by more rows than a windowed draft's ring keeps.
 std::unique_ptr<KeptDraft> StateDraft::keep(int32_t next, int64_t position) {
   if (!options_.shares() || !cache_) return nullptr;
   if (prefilled_ && cache_->rows() < position) {
@@ -140,7 +143,7 @@ void StateDraft::resume(std::unique_ptr<KeptDraft> kept, int64_t rows) {
   auto* const mine = dynamic_cast<KeptRows*>(kept.get());
   if (mine == nullptr || mine->cache.rows() < rows) return;
   kept_cache_.emplace(std::move(mine->cache));
-  kept_cache_->rewind(rows);
+  kept_cache_->go_back(rows);
   resumed_rows_ = rows;
 }
 

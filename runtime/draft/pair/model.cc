@@ -99,6 +99,7 @@ class PairModel final : public DraftModel {
     return head_->needs(run, fingerprint);
   }
   std::vector<FileStamp> files() const override { return head_->files(); }
+  bool may_be_windowed(const DraftRun& run) const override { return head_->may_be_windowed(run); }
   DraftWindow window(const DraftRun& run) const override { return head_->window(run); }
   std::unique_ptr<Draft> start(const DraftRun& run) override {
     return std::make_unique<PairDraft>(head_->start(run), look_up_->start(run), head_->tree());
