@@ -104,6 +104,13 @@ uint64_t SessionLayout::hidden_row_bytes() const {
   return static_cast<uint64_t>(config_.hidden) * dtype_bytes(weights_.dtype());
 }
 
+// A draft that reads layers' states (EAGLE-3) gets them a group at a time, which must begin at multiples of 64 rows; in
+// runs that share rows only those with recurrent states do.
+bool SessionLayout::streams_states() const {
+  const bool aligned = options_.draft == nullptr || options_.most_prompt_tokens == 0 || groups_.recurrent_layers() > 0;
+  return options_.host_states && aligned && planned_prompt().computed() > kStateSlots * prefill_group();
+}
+
 int64_t SessionLayout::pass_rows() const { return options_.pass_rows + (partial_on() ? options_.most_pending : 0); }
 int64_t SessionLayout::drawn_rows() const {  // ranked rows are drawn in one call
   return std::min(pass_rows(), std::max(options_.drawn_rows, options_.grow_rows));
@@ -248,10 +255,14 @@ void SessionLayout::plan_work(PlanInput* input) const {
   const uint64_t table_row = RopeTables::row_bytes(config_.rope, config_.rope_dims());
   input->decode_work = {.bytes = work + passes + products(pass_rows(), ProductPath::kDecode),
                         .per_context_row = table_row};
-  input->prefill_work = {
-      .bytes = work + prefill_products + whole_pages(prefill),
-      .per_context_row = table_row,
-      .per_prompt_row = hidden_row_bytes() + (scored() ? 4 : 2) * sizeof(int32_t) + int8_row_bytes()};
+  const uint64_t state_row = streams_states() ? 0 : hidden_row_bytes();
+  input->prefill_work = {.bytes = work + prefill_products + whole_pages(prefill),
+                         .per_context_row = table_row,
+                         .per_prompt_row = state_row + (scored() ? 4 : 2) * sizeof(int32_t) + int8_row_bytes()};
+  if (streams_states()) {
+    input->host_states = {.bytes = whole_pages(static_cast<uint64_t>(prompt.computed()) * hidden_row_bytes()),
+                          .per_prompt_row = hidden_row_bytes()};
+  }
 }
 
 // Work memory of a partial KV, in addition to its rows and summaries.
@@ -326,6 +337,11 @@ PlanInput SessionLayout::plan_input() const {
       input.vram_most = vram.limit_bytes() - vram.used_bytes();
     }
   }
+  if (options_.host_embedding) {
+    input.host_embedding_bytes = weights_.movable_bytes();
+    input.vram_free += input.host_embedding_bytes;
+    if (device_.backend() == Backend::kCpu) input.total_free += input.host_embedding_bytes;
+  }
   plan_work(&input);
   input.pinned_work_bytes = pinned_work_bytes();
   const RecurrentShape recurrent = recurrent_shape();
@@ -356,7 +372,14 @@ PrefillWork SessionLayout::carve_prefill(const PromptShape& shape, BumpAllocator
   PrefillWork work{};
   work.ids = allocator.take<int32_t>(prompt);
   work.positions = allocator.take<int32_t>(prompt);
-  work.hidden = allocator.take_bytes(static_cast<uint64_t>(computed) * hidden_row_bytes());
+  const bool streams = streams_states();
+  std::byte* const states = allocator.take_bytes(
+      static_cast<uint64_t>(streams ? kStateSlots * prefill_group() : computed) * hidden_row_bytes());
+  if (streams) {
+    work.state_slots = states;
+  } else {
+    work.hidden = states;
+  }
   work.layer = LayerWork::carve(LayerWidths::of(config_), weights_.dtype(), group, allocator);
   const RecurrentShape recurrent = recurrent_shape();
   if (recurrent.layers > 0)

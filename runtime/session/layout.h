@@ -49,6 +49,8 @@ class SessionLayout {
   int64_t most_snapshots() const;
   uint64_t snapshots_bytes() const;
   uint64_t hidden_row_bytes() const;  // of one row of prefill's residual stream
+  // Whether prefill's residual stream is in host memory: options.host_states, where that saves device memory.
+  bool streams_states() const;
 
   // Plans with the memory that the device has free now. The weights' memory must be reserved. Throws
   // Error(kDoesNotFit).

@@ -50,12 +50,14 @@ struct SessionOptions {
   int64_t prefill_group = 0;               // rows of a prefill product; 0: the backend's
   bool lean_prefill = false;               // as MemoryPlan::lean_prefill
   bool prefill_int8 = false;               // prefill's products and attention in 8 bits
-  bool graphs = true;                      // replay steps as CUDA graphs where possible; false: for tests and benches
-  LogProbs log_probs = LogProbs::kNone;    // of the samples of passes
-  int64_t grow_rows = 0;                   // most nodes that one call of grow() computes; 0: it is not called
-  int64_t drawn_rows = kDrawnRows;         // more: for tests that read the logits of all rows
-  PartialOptions partial{};                // off: every step reads the full KV
-  int64_t most_pending = kMaxPending;      // tokens that partial steps may leave pending
+  bool host_states = false;              // a long prompt's states are in host memory, as MemoryPlan::host_states_bytes
+  bool host_embedding = false;           // the embeddings move to host memory before prefill, if they may
+  bool graphs = true;                    // replay steps as CUDA graphs where possible; false: for tests and benches
+  LogProbs log_probs = LogProbs::kNone;  // of the samples of passes
+  int64_t grow_rows = 0;                 // most nodes that one call of grow() computes; 0: it is not called
+  int64_t drawn_rows = kDrawnRows;       // more: for tests that read the logits of all rows
+  PartialOptions partial{};              // off: every step reads the full KV
+  int64_t most_pending = kMaxPending;    // tokens that partial steps may leave pending
   // With an int8 copy: stream remainders instead of rows. None: on a GPU only. Set by tests and benches.
   std::optional<bool> remainders{};
   PrefixRun* prefix = nullptr;     // saved prefixes to read and to save; outlives the run
@@ -74,6 +76,10 @@ struct SessionOptions {
   // The same of a model with recurrent states, whose chunks begin at multiples of 64.
   int64_t states_unit(Backend backend, bool drafts) const { return std::max(kPrefixTile, cut_unit(backend, drafts)); }
 };
+
+// Groups of prefill whose states are on the device where those of the whole prompt are not: one is computed, others
+// arrive and leave.
+constexpr int64_t kStateSlots = 4;
 
 // Rows of a prefill product unless an option sets it (docs/design.md, section 6, rule 1).
 constexpr int64_t kCpuPrefillGroup = 256, kCudaPrefillGroup = 2048;

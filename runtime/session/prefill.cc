@@ -15,12 +15,14 @@ namespace {
 // Waits for the streams that use prefill's buffers before the buffers are freed, also during stack unwinding.
 class DrainOnExit {
  public:
-  DrainOnExit(Stream& compute, KvCache& cache, PrefixRun* prefix) : compute_(compute), cache_(cache), prefix_(prefix) {}
+  DrainOnExit(Stream& compute, KvCache& cache, PrefixRun* prefix, std::unique_ptr<HostStates>& states)
+      : compute_(compute), cache_(cache), prefix_(prefix), states_(states) {}
   DrainOnExit(const DrainOnExit&) = delete;
   DrainOnExit& operator=(const DrainOnExit&) = delete;
   ~DrainOnExit() {
     if (prefix_ != nullptr) prefix_->end_reads();
     drain(compute_);
+    states_.reset();
     cache_.drain();
   }
 
@@ -28,6 +30,7 @@ class DrainOnExit {
   Stream& compute_;
   KvCache& cache_;
   PrefixRun* prefix_;
+  std::unique_ptr<HostStates>& states_;
 };
 
 }  // namespace
@@ -48,7 +51,7 @@ bool Prefill::run(std::span<const int32_t> ids) {
   LayerRows rows(layout_, sequence_.cache(), sequence_.partial());
   PinnedBuffer staging = device.allocate_pinned(
       PrefillStaging::bytes(options_.prompt_tokens, layout_.segment_tables(), layout_.scored()), "the prompt");
-  const DrainOnExit guard(compute_, sequence_.cache(), sequence_.prefix());
+  const DrainOnExit guard(compute_, sequence_.cache(), sequence_.prefix(), host_states_);
   BumpAllocator allocator(memory.data()), pinned(staging.data());
   work_ = layout_.carve_prefill(prompt, allocator);
   const PrefillStaging host =
@@ -56,7 +59,12 @@ bool Prefill::run(std::span<const int32_t> ids) {
   if (options_.kept_rows > 0) sequence_.cache().keep(options_.kept_rows);
   upload_prompt(ids, host);
   rows.fill_tables(host.segments, work_.segments);
-  embed_prompt();
+  if (layout_.streams_states()) {
+    host_states_ = std::make_unique<HostStates>(layout_, work_.state_slots, groups());
+    work_.hidden = host_states_->all();
+  } else {
+    embed(layout_.saved_rows(), layout_.computed_rows(), work_.hidden);
+  }
   begin_states();
   const bool finished =
       layers(rows) && draft(ids) && (!layout_.scored() || score_prompt(layout_, buffers_, work_, host, watcher_));
@@ -103,15 +111,12 @@ void Prefill::keep_last_state() {
   compute_.synchronize();
 }
 
-void Prefill::embed_prompt() {
+void Prefill::embed(int64_t first, int64_t rows, void* to) {
   const Weights& weights = layout_.weights();
-  embed_tokens(weights.embedding(),
-               {.ids = work_.ids + layout_.saved_rows(),
-                .rows = layout_.computed_rows(),
-                .type = weights.dtype(),
-                .out_type = weights.dtype(),
-                .out = work_.hidden},
-               compute_);
+  embed_tokens(
+      weights.embedding(),
+      {.ids = work_.ids + first, .rows = rows, .type = weights.dtype(), .out_type = weights.dtype(), .out = to},
+      compute_);
 }
 
 bool Prefill::layers(LayerRows& rows) {
@@ -128,12 +133,12 @@ bool Prefill::layers(LayerRows& rows) {
     const bool has_rows = layout_.config().layer(layer).has_attention();
     go_on = !has_rows || rows.restore(place);
     if (!go_on) break;
-    show_draft(layer);
+    if (!host_states_) show_draft(layer);
     const LayerWeights weights = layer_weights(layer);
     int8_rows_ = 0;
     for (int64_t first = saved; first < prompt && go_on; first += last_group_) {
       last_group_ = group_rows(first);
-      compute_group({.place = place, .weights = weights, .first = first, .rows = last_group_}, rows);
+      compute_group({.layer = layer, .place = place, .weights = weights, .first = first, .rows = last_group_}, rows);
       go_on = groups.enqueued(saved + (layer * (prompt - saved) + first - saved + last_group_) / layer_count);
     }
     if (!go_on) break;  // interrupted: where the layer would be stored may not be pinned yet
@@ -144,6 +149,7 @@ bool Prefill::layers(LayerRows& rows) {
       save_states(place);
     }
   }
+  if (host_states_) host_states_->finish(compute_);
   if (go_on) show_draft(layer_count);
   compute_.synchronize();
   if (progress) progress->update(prompt);
@@ -153,9 +159,18 @@ bool Prefill::layers(LayerRows& rows) {
 
 // The states at the input of a layer.
 void Prefill::show_draft(int64_t layer) {
+  show_draft(layer, layout_.saved_rows(), layout_.computed_rows(), work_.hidden);
+}
+
+void Prefill::show_draft(int64_t layer, int64_t first, int64_t rows, const void* states) {
   if (sequence_.draft() == nullptr) return;
-  sequence_.draft()->prefill_layer(
-      {layer, work_.hidden, layout_.weights().dtype(), layout_.computed_rows(), layout_.saved_rows()});
+  sequence_.draft()->prefill_layer({layer, states, layout_.weights().dtype(), rows, first});
+}
+
+int64_t Prefill::groups() const {
+  int64_t count = 0;
+  for (int64_t first = layout_.saved_rows(); first < options_.prompt_tokens; first += group_rows(first)) ++count;
+  return count;
 }
 
 // Groups begin at absolute multiples.
@@ -225,8 +240,13 @@ LayerWeights Prefill::layer_weights(int64_t layer) {
 void Prefill::compute_group(const Group& group, LayerRows& built) {
   const LayerWeights& weights = group.weights;
   const TraceSpan span(compute_, {"from row", group.first});
-  std::byte* const hidden = static_cast<std::byte*>(work_.hidden) +
-                            static_cast<uint64_t>(group.first - layout_.saved_rows()) * layout_.hidden_row_bytes();
+  const uint64_t before = static_cast<uint64_t>(group.first - layout_.saved_rows()) * layout_.hidden_row_bytes();
+  std::byte* hidden = static_cast<std::byte*>(work_.hidden) + before;
+  if (host_states_) {
+    hidden = host_states_->next(compute_);
+    if (group.layer == 0) embed(group.first, group.rows, hidden);
+    show_draft(group.layer, group.first, group.rows, hidden);
+  }
   Pass pass = buffers_.make_pass(work_.layer, work_.positions + group.first, group.rows, ProductPath::kPrefill);
   if (options_.lean_prefill) pass.matrix = work_.matrices;
   if (options_.prefill_int8) {
@@ -239,6 +259,9 @@ void Prefill::compute_group(const Group& group, LayerRows& built) {
     int8_layer_output(pass, weights, work_.int8.layer, hidden);
   } else {
     layer_output(pass, weights, hidden);
+  }
+  if (host_states_) {
+    host_states_->done(before, static_cast<uint64_t>(group.rows) * layout_.hidden_row_bytes(), compute_);
   }
 }
 

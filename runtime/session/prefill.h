@@ -9,6 +9,9 @@
 // reads gets their values. So prefill, the tail, block summaries and drafts use the values that are stored, and rows of
 // a saved prefix, which are dequantised into that buffer, have the same bits.
 //
+// Where the plan has the prompt's states in host memory, each group's are fetched before the group is computed
+// (prompt_states.h). The arithmetic is the same.
+//
 // The states of recurrent layers are copied to snapshots as the rows pass the positions of these. A prompt whose first
 // rows are not computed begins with the states of the snapshot behind them.
 //
@@ -19,11 +22,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "runtime/session/attend.h"
 #include "runtime/session/group_progress.h"
 #include "runtime/session/layer_rows.h"
+#include "runtime/session/prompt_states.h"
 
 namespace headrace {
 
@@ -39,14 +44,16 @@ class Prefill {
  private:
   // Rows [first, first + rows) of a layer, whose products run together.
   struct Group {
-    int64_t place;  // of the layer in its group of states
+    int64_t layer, place;  // place: in its group of states
     const LayerWeights& weights;
     int64_t first, rows;
   };
   void upload_prompt(std::span<const int32_t> ids, const PrefillStaging& host);
-  void embed_prompt();
+  void embed(int64_t first, int64_t rows, void* to);
   bool layers(LayerRows& rows);
   void show_draft(int64_t layer);
+  void show_draft(int64_t layer, int64_t first, int64_t rows, const void* states);
+  int64_t groups() const;                   // of a layer
   int64_t group_rows(int64_t first) const;  // of the group that begins there
   LayerWeights layer_weights(int64_t layer);
   void compute_group(const Group& group, LayerRows& built);
@@ -68,8 +75,9 @@ class Prefill {
   Sequence& sequence_;
   const Watcher watcher_;
   PrefillWork work_{};
-  int64_t last_group_ = 0;  // rows of the group that was computed last
-  int64_t int8_rows_ = 0;   // rows of the layer that are in 8 bits
+  std::unique_ptr<HostStates> host_states_;  // null: the states are on the device
+  int64_t last_group_ = 0;                   // rows of the group that was computed last
+  int64_t int8_rows_ = 0;                    // rows of the layer that are in 8 bits
 };
 
 }  // namespace headrace

@@ -65,6 +65,7 @@ struct StepWork {
 struct PrefillWork {
   int32_t *ids, *positions;  // [prompt]
   void* hidden;              // [prompt, hidden], of the weights' type: the states of the whole prompt
+  std::byte* state_slots;    // [kStateSlots, group, hidden], if `hidden` is in host memory (HostStates); else null
   LayerWork layer;           // for one group of rows
   DeltaWork delta;           // the same, of layers with a recurrent state
   std::byte* matrices;       // quantised matrices, dequantised: SessionLayout::matrices_bytes(); null: 0
