@@ -57,11 +57,14 @@ void Attempt::report_plan() {
 
 std::optional<int32_t> Attempt::prefill() {
   Engine::Impl& engine = run_.engine;
+  const bool moves = prepared_.plan.memory.host_embedding_bytes > 0 && engine.weights->movable_bytes() > 0;
   sequence_.begin_host_memory(engine.weights->staging_bytes() +
-                              (engine.draft_model ? engine.draft_model->staging_bytes() : 0));
+                              (engine.draft_model ? engine.draft_model->staging_bytes() : 0) +
+                              (moves ? engine.weights->movable_bytes() : 0));
   std::optional<int32_t> first;
   if (engine.load_weights(run_.progress, run_.options.interrupt)) {
     engine.check_weights();
+    if (moves) engine.weights->move_embedding_to_host(*engine.device);
     if (!run_.started) run_.started = HostClock::now();
     first = read_prompt();
   }

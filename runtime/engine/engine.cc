@@ -8,6 +8,7 @@
 #include "offload/device/trace.h"
 #include "runtime/draft/open/open_draft.h"
 #include "runtime/engine/attempt.h"
+#include "runtime/engine/savings.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/prefix/cache_key.h"
 #include "runtime/prefix/fingerprint_cache.h"
@@ -127,6 +128,12 @@ std::optional<PreparedRun> Engine::Impl::plan_with_prefix(const std::vector<int3
   if (std::optional<PreparedRun> whole = prepared(context())) return whole;
   if (!prefix) return std::nullopt;
   const bool drafts = setup.model != nullptr;
+  if (draft_may_shrink(setup)) {  // then it needs other saved rows
+    setup = resolve_options(context(), prompt_tokens, run);
+    setup.windowed = true;
+    prefix = find_prefix(prompt, setup);
+    if (std::optional<PreparedRun> windowed = prepared(context())) return windowed;
+  }
   if (const std::optional<RunContext> plain = without_draft(context(), setup)) {
     setup = resolve_options(*plain, prompt_tokens, run);
     prefix = find_prefix(prompt, setup);

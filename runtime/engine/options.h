@@ -45,7 +45,10 @@ struct EngineOptions {
   bool use_chat_template = true;   // --no-chat-template
   bool want_tokenizer = true;      // false: prompts come as ids (tests, benches)
   RingOptions ring{};
-  std::optional<bool> remainders{};   // SessionOptions; for tests and benches
+  std::optional<bool> remainders{};  // SessionOptions; for tests and benches
+  // SessionOptions; for tests. None: on a GPU, where nothing fits otherwise.
+  std::optional<bool> host_states{}, host_embedding{};
+  bool windowed_draft = false;        // DraftRun::windowed in every run; for tests
   int64_t prefill_group = 0;          // rows of a prefill product; 0: the backend's
   DraftOptions draft{};               // --spec-type, -md, --tree, --draft-*
   PrefixCacheOptions prefix_cache{};  // --prefix-cache; no folder: none

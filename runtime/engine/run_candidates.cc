@@ -7,7 +7,7 @@
 
 #include "cache/minimum_budgets.h"
 #include "runtime/engine/run_setup.h"
-#include "runtime/kv/state_snapshots.h"
+#include "runtime/engine/savings.h"
 
 namespace headrace {
 namespace {
@@ -128,7 +128,7 @@ double predicted_speed(const RunContext& context, const RunSetup& setup, const M
 // A way to carry out a run, beyond its options.
 struct Candidate {
   PartialKind kind;
-  bool lean;   // prefill
+  Savings savings;
   bool large;  // passes for the pending tokens of a run that streams
   PassLimits limits;
 };
@@ -142,36 +142,41 @@ class Candidates {
         run_(run),
         setup_(*setup),
         kinds_(kinds_of_auto(context, *setup)),
-        limits_(pass_choices(context, run, *setup)) {}
+        limits_(pass_choices(context, run, *setup)),
+        all_savings_(savings_of(context, *setup)) {}
   // The setup keeps the draft of a candidate that fits.
   ~Candidates() { setup_.session.draft = setup_.draft.get(); }
   Candidates(const Candidates&) = delete;
   Candidates& operator=(const Candidates&) = delete;
 
-  std::optional<SessionPlan> first_that_fits(bool lean);
-  DoesNotFit refusal(bool lean);
+  std::optional<SessionPlan> first_that_fits();
+  DoesNotFit refusal();
 
  private:
   bool take(const Candidate& candidate);
-  Candidate candidate(PartialKind kind, bool lean, bool large) const {
-    return {.kind = kind, .lean = lean, .large = large, .limits = limits_.front()};
+  Candidate candidate(PartialKind kind, bool large) const {
+    return {.kind = kind, .savings = savings_, .large = large, .limits = limits_.front()};
   }
+  bool has_most_limits() const { return setup_.session.most_pending == limits_.front().pending; }
   SessionLayout layout() const {
     return {context_.device, context_.compute, context_.config, context_.weights, setup_.session};
   }
   std::optional<SessionPlan> plan() const;
   std::optional<SessionPlan> plan_small(Candidate* candidate);
-  std::optional<SessionPlan> plan_partial(PartialKind kind, bool lean);
-  std::optional<PartialKind> fastest_kind(bool lean);
-  std::optional<PartialKind> smaller_kind(DType refused, bool lean);
+  std::optional<SessionPlan> plan_partial(PartialKind kind);
+  std::optional<PartialKind> fastest_kind();
+  std::optional<PartialKind> smaller_kind(DType refused);
+  std::optional<SessionPlan> first_with_savings();
   SessionPlan chosen(SessionPlan plan);
   Draft* draft();
 
   const RunContext& context_;
   const GenerateOptions& run_;
   RunSetup& setup_;
-  const std::vector<PartialKind> kinds_;  // of which the run may choose
-  const std::vector<PassLimits> limits_;  // the same, the most first
+  const std::vector<PartialKind> kinds_;    // of which the run may choose
+  const std::vector<PassLimits> limits_;    // the same, the most first
+  const std::vector<Savings> all_savings_;  // the same, each with all before it
+  Savings savings_;                         // of the candidates that are planned now
   std::vector<std::pair<DraftRun, std::unique_ptr<Draft>>> drafts_;
 };
 
@@ -187,7 +192,10 @@ Draft* Candidates::draft() {
 
 // Makes the setup that of the candidate. False: large passes are those that it has anyway.
 bool Candidates::take(const Candidate& candidate) {
-  setup_.session.lean_prefill = candidate.lean;
+  setup_.session.host_embedding = candidate.savings.embedding;
+  setup_.session.host_states = candidate.savings.states;
+  setup_.session.lean_prefill = candidate.savings.lean;
+  setup_.windowed = candidate.savings.window;
   set_partial(candidate.kind, candidate.limits, context_, run_, &setup_);
   if (candidate.large) {
     const PendingTreeLimits limits = pending_limits(context_, run_, setup_, true);
@@ -224,9 +232,9 @@ std::optional<SessionPlan> Candidates::plan_small(Candidate* candidate) {
 }
 
 // With this kind of partial KV, in large passes if they fit.
-std::optional<SessionPlan> Candidates::plan_partial(PartialKind kind, bool lean) {
-  Candidate small = candidate(kind, lean, false);
-  if (take(candidate(kind, lean, true)) && setup_.session.partial_on()) {
+std::optional<SessionPlan> Candidates::plan_partial(PartialKind kind) {
+  Candidate small = candidate(kind, false);
+  if (take(candidate(kind, true)) && setup_.session.partial_on()) {
     if (std::optional<SessionPlan> fits = plan()) return fits;
   }
   return setup_.session.partial_on() ? plan_small(&small) : std::nullopt;
@@ -241,11 +249,11 @@ SessionPlan Candidates::chosen(SessionPlan plan) {
 
 // Of the kinds that fit, the one with which the run is predicted to be fastest, or if no speed is known, the most
 // exact.
-std::optional<PartialKind> Candidates::fastest_kind(bool lean) {
+std::optional<PartialKind> Candidates::fastest_kind() {
   std::optional<PartialKind> fastest;
   double most = 0;
   for (const PartialKind kind : kinds_) {
-    const std::optional<SessionPlan> fits = plan_partial(kind, lean);
+    const std::optional<SessionPlan> fits = plan_partial(kind);
     if (!fits) continue;
     const double speed = predicted_speed(context_, setup_, fits->memory);
     if (fastest && speed <= most) continue;
@@ -257,75 +265,80 @@ std::optional<PartialKind> Candidates::fastest_kind(bool lean) {
 
 // Small passes if nothing streams; else the fastest kind that fits, if the run may choose; else the first kind, in
 // large passes if they fit (it then streams, too).
-std::optional<SessionPlan> Candidates::first_that_fits(bool lean) {
-  Candidate first = candidate(first_kind(setup_), lean, false);
+std::optional<SessionPlan> Candidates::first_with_savings() {
+  Candidate first = candidate(first_kind(setup_), false);
   std::optional<SessionPlan> small = plan_small(&first);
-  if (small && small->memory.ring_slots == 0) return chosen(*std::move(small));
-  if (const std::optional<PartialKind> kind = fastest_kind(lean)) return chosen(*plan_partial(*kind, lean));
+  if (small && small->memory.ring_slots == 0) return small;
+  if (const std::optional<PartialKind> kind = fastest_kind()) return plan_partial(*kind);
   if (!small) return std::nullopt;
-  if (take(candidate(first.kind, lean, true))) {
-    if (std::optional<SessionPlan> large = plan()) return chosen(*std::move(large));
+  if (take(candidate(first.kind, true))) {
+    if (std::optional<SessionPlan> large = plan()) return large;
   }
   take(first);
-  return chosen(*std::move(small));
+  return small;
+}
+
+// With the fewest savings that fit. A run that streams is better off with savings that cost next to nothing than with
+// fewer pending tokens, which a refresh confirms for the price of the link.
+std::optional<SessionPlan> Candidates::first_that_fits() {
+  std::optional<Savings> fewest;
+  for (const Savings& savings : all_savings_) {
+    if (fewest && savings.states) break;
+    savings_ = savings;
+    std::optional<SessionPlan> fits = first_with_savings();
+    if (!fits) continue;
+    if (fits->memory.ring_slots == 0 || has_most_limits()) return chosen(*std::move(fits));
+    if (!fewest) fewest = savings;
+  }
+  if (!fewest) return std::nullopt;
+  savings_ = *fewest;
+  return chosen(first_with_savings().value());
 }
 
 // The most exact kind that is smaller than the refused copy and fits.
-std::optional<PartialKind> Candidates::smaller_kind(DType refused, bool lean) {
+std::optional<PartialKind> Candidates::smaller_kind(DType refused) {
   for (const PartialKind kind : {PartialKind::kInt4, PartialKind::kBlocks}) {
     const std::optional<DType> copy = copy_type(kind);
     if (copy && (copy == refused || !copy_type_fits(*copy, context_.config.attention().head_dim))) continue;
-    if (plan_partial(kind, lean)) return kind;
+    if (plan_partial(kind)) return kind;
   }
   return std::nullopt;
 }
 
 // Of the smallest passes, so the alternatives that it offers fit. Where the run may choose, with the least budgets of
-// all kinds: a copy may need less of one budget than blocks. A copy that was asked for is refused with one that fits.
-DoesNotFit Candidates::refusal(bool lean) {
-  const auto take_least = [&](PartialKind kind) {
-    Candidate small = candidate(kind, lean, false);
+// all kinds: a copy may need less of one budget than blocks. Savings need less of the device, and some of them more of
+// the host. A copy that was asked for is refused with one that fits.
+DoesNotFit Candidates::refusal() {
+  const auto least_of_kind = [&](PartialKind kind) {
+    Candidate small = candidate(kind, false);
     small.limits = limits_.back();
     take(small);
+    return layout().plan_input();
   };
-  take_least(first_kind(setup_));
-  const PlanInput input = layout().plan_input();
-  MinimumBudgets least = minimum_budgets(input);
-  for (const PartialKind kind : kinds_) {
-    take_least(kind);
-    if (setup_.session.partial_on()) least = least_of(least, minimum_budgets(layout().plan_input()));
+  PlanInput input;
+  std::optional<MinimumBudgets> least;
+  const auto add = [&](const PlanInput& in) {
+    MinimumBudgets needed = minimum_budgets(in);
+    // The last savings count the memory of embeddings that they move as free.
+    const bool stay = all_savings_.back().embedding && !savings_.embedding;
+    for (uint64_t* const vram : {&needed.vram_bytes, &needed.both_vram_bytes}) {
+      if (*vram > 0 && stay) *vram += context_.weights.movable_bytes();
+    }
+    least = least ? least_of(*least, needed) : needed;
+  };
+  for (size_t i = 0; i < all_savings_.size(); ++i) {
+    savings_ = all_savings_[i];
+    if (i + 1 < all_savings_.size() && !all_savings_[i + 1].takes_host_memory_beside(savings_)) continue;
+    for (const PartialKind kind : kinds_) {
+      const PlanInput in = least_of_kind(kind);
+      if (setup_.session.partial_on()) add(in);
+    }
+    add(input = least_of_kind(first_kind(setup_)));
   }
-  DoesNotFit refused(input, least);
+  DoesNotFit refused(input, *least);
   if (!input.partial.copy) return refused;
-  const std::optional<PartialKind> instead = smaller_kind(*input.partial.copy, lean);
+  const std::optional<PartialKind> instead = smaller_kind(*input.partial.copy);
   return instead ? DoesNotFit(refused, *instead) : refused;
-}
-
-// Whether a lean prefill takes less.
-bool prefill_dequantises(const RunContext& context) {
-  return context.device.backend() == Backend::kCuda && context.weights.keeps_blocks();
-}
-
-// The run without partial steps, where these may be left out for a draft: nobody named either.
-std::optional<GenerateOptions> without_partial(const RunContext& context, const GenerateOptions& run,
-                                               const RunSetup& setup) {
-  const VerifyOptions& asked = run.verify ? *run.verify : context.options.verify;
-  if (!context.draft_is_usual || setup.model == nullptr || asked.mode || asked.names_partial()) return std::nullopt;
-  GenerateOptions full = run;
-  full.verify = VerifyOptions{.mode = VerifyMode::kFull};
-  return full;
-}
-
-// Fewer snapshots of recurrent states than the runs on one KV cache may have, the most first.
-std::vector<int64_t> fewer_snapshots(const RunContext& context, const RunSetup& setup) {
-  const SessionOptions& session = setup.session;
-  if (!context.recurrent() || session.most_prompt_tokens == 0 || session.prefix != nullptr) return {};
-  const int64_t all = most_snapshots(session.most_prompt_tokens);
-  std::vector<int64_t> fewer;
-  for (const int64_t most : {(all + kLeastSnapshots) / 2, kLeastSnapshots}) {
-    if (most < (fewer.empty() ? all : fewer.back())) fewer.push_back(most);
-  }
-  return fewer;
 }
 
 std::optional<SessionPlan> first_way(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
@@ -333,10 +346,7 @@ std::optional<SessionPlan> first_way(const RunContext& context, const GenerateOp
   snapshots.insert(snapshots.begin(), kAllSnapshots);
   for (const int64_t most : snapshots) {
     setup->session.most_snapshots = most;
-    Candidates candidates(context, run, setup);
-    if (std::optional<SessionPlan> plan = candidates.first_that_fits(false)) return plan;
-    if (!prefill_dequantises(context)) continue;
-    if (std::optional<SessionPlan> lean = candidates.first_that_fits(true)) return lean;
+    if (std::optional<SessionPlan> plan = Candidates(context, run, setup).first_that_fits()) return plan;
   }
   return std::nullopt;
 }
@@ -351,15 +361,6 @@ RunSetup resolved_anew(const RunContext& context, const GenerateOptions& run, co
 
 void set_first_kind(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
   set_partial(first_kind(*setup), pass_choices(context, run, *setup).front(), context, run, setup);
-}
-
-std::optional<RunContext> without_draft(const RunContext& context, const RunSetup& setup) {
-  if (!context.draft_is_usual || setup.model == nullptr) return std::nullopt;
-  if (setup.verify.mode == VerifyMode::kApproximate) return std::nullopt;
-  RunContext plain = context;
-  plain.draft_left_out = setup.model->name();
-  plain.draft_model = nullptr;
-  return plain;
 }
 
 std::optional<SessionPlan> try_finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
@@ -387,7 +388,7 @@ DoesNotFit refusal(const RunContext& context, const GenerateOptions& run, RunSet
   }
   const std::vector<int64_t> snapshots = fewer_snapshots(context, *setup);
   setup->session.most_snapshots = snapshots.empty() ? kAllSnapshots : snapshots.back();
-  return Candidates(context, run, setup).refusal(prefill_dequantises(context));
+  return Candidates(context, run, setup).refusal();
 }
 
 SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {

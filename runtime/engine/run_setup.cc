@@ -78,7 +78,8 @@ DraftRun RunSetup::draft_run() const {
           .sampling = session.sampling,
           .tree_limits = tree_limits,
           .saves = saves,
-          .earlier_answers = earlier_answers};
+          .earlier_answers = earlier_answers,
+          .windowed = windowed};
 }
 
 int64_t most_run_tokens(const RunContext& context, const GenerateOptions& run) {
@@ -137,6 +138,7 @@ RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const
   setup.tree_limits = run.tree_limits;
   setup.saves = context.saves && !context.options.prefix_cache.folder.empty();
   setup.earlier_answers = run.earlier_answers && *setup.verify.mode != VerifyMode::kApproximate;
+  setup.windowed = context.options.windowed_draft;
   set_first_kind(context, run, &setup);
   return setup;
 }
@@ -172,7 +174,8 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
                .pass_rows = session.pass_rows,
                .grow_rows = session.grow_rows,
                .most_pending = session.most_pending,
-               .weights_bytes = context.weights.bytes(),
+               .weights_bytes =
+                   context.weights.bytes() - (memory.host_embedding_bytes > 0 ? context.weights.movable_bytes() : 0),
                .weight_types = context.weights.types(),
                .prefill_type = prefill_type_name(session.prefill_int8, context.weights.dtype()),
                .sizes = model_sizes(context.config, context.weights,

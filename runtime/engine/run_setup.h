@@ -55,6 +55,7 @@ struct RunSetup {
   std::optional<TreeLimits> tree_limits{};  // of each step; none: by --tree
   bool saves = false;                       // with saved prefixes
   bool earlier_answers = false;             // the draft may look up in those of earlier runs
+  bool windowed = false;                    // the draft has a window for less memory
   int64_t most_tree_nodes = kMaxTreeNodes;  // of a tree whose size is chosen by what steps cost
   std::unique_ptr<Draft> draft;             // set by finalize()
   SessionOptions session;                   // with the draft; the engine sets the saved prefix
@@ -81,10 +82,6 @@ int64_t most_answer_tokens(const RunContext& context, int64_t prompt_tokens, con
 void check_ids(const ModelConfig& config, const std::vector<int32_t>& ids);
 void check_prompt(const RunContext& context, const std::vector<int32_t>& prompt, const GenerateOptions& run);
 
-// The context without its draft, where that may be left out: nobody named it, and the run's text does not depend on it,
-// as an approximate one's does.
-std::optional<RunContext> without_draft(const RunContext& context, const RunSetup& setup);
-
 // The setup of a run that does not stream; finalize() adapts it.
 RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);
 
@@ -94,10 +91,11 @@ void set_first_kind(const RunContext& context, const GenerateOptions& run, RunSe
 // Starts the run's draft and plans its session, which executes the plan: the first of the run's candidates that fits
 // (run_candidates.cc). A run that streams verifies more pending tokens in a refresh and needs rows for them. So a
 // candidate is first planned without these rows and, if it streams, again with them. If they do not fit, the run does
-// without them. Where nothing fits at all, everything is tried again with a lean prefill, then with fewer snapshots of
-// recurrent states. With a draft that nobody named it is tried without partial steps, unless these are named, and then
-// without the draft; but a draft whose states a saved prefix has stays. The setup says what was left out. None: nothing
-// fits.
+// without them. Where nothing fits at all, everything is tried again with what saves device memory, one thing after
+// another: the embeddings in host memory, a window of the draft, the prompt's states in host memory, a lean prefill;
+// then with fewer snapshots of recurrent states. With a draft that nobody named it is tried without partial steps,
+// unless these are named, and then without the draft; but a draft whose states a saved prefix has stays. The setup says
+// what was left out. None: nothing fits.
 std::optional<SessionPlan> try_finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
 // Searches for what would fit. REQUIRES: nothing does. The setup has been resolved anew, or tried.
 DoesNotFit refusal(const RunContext& context, const GenerateOptions& run, RunSetup* setup);

@@ -28,6 +28,7 @@ struct PaperRun {
   int64_t prompt = 65304;
   GenerateOptions run{};
   Backend backend = Backend::kCuda;
+  std::optional<DType> cache{};
 };
 
 PaperRun qwen3_32b(VerifyMode mode, int64_t budget) {
@@ -42,8 +43,10 @@ std::optional<RunPlan> plan_on(uint64_t vram_bytes, const PaperRun& of) {
   Shape shape = find_shape(of.shape);
   shape.config.max_positions = 65560;
   EngineOptions options;
-  options.prefill = PrefillType::kCompute;  // in 8 bits a lean prefill saves half as much
+  options.prefill = PrefillType::kCompute;               // in 8 bits a lean prefill saves half as much
+  options.host_states = options.host_embedding = false;  // a lean prefill is what is left
   options.want_tokenizer = false;
+  options.cache_type_k = options.cache_type_v = of.cache;
   const DryRunCard card{.name = "paper",
                         .backend = of.backend,
                         .vram_bytes = vram_bytes,
@@ -101,10 +104,11 @@ TEST(LeanPrefill, IsPlannedWhereNothingFitsOtherwise) {
   }
 }
 
-// --partial-kv auto has a poorer copy before a lean prefill.
+// --partial-kv auto has a poorer copy before a lean prefill. Copies of this cache are made beside prefill.
 TEST(LeanPrefill, ComesAfterEveryKindOfPartialKv) {
   PaperRun of{.shape = "llama-3.1-8b", .run = {.max_tokens = 256, .kv = KvMode::kHost}};
   of.run.verify = VerifyOptions{.mode = VerifyMode::kLossless, .partial = PartialKind::kInt8};
+  of.cache = DType::kInt8;
   const uint64_t vram = least_vram(of, false) - kPageBytes;
   EXPECT_TRUE(plan_on(vram, of).value().memory.lean_prefill);
   of.run.verify->partial = PartialKind::kAuto;
@@ -195,6 +199,7 @@ TEST_P(LeanPrefillBits, AreThoseOfARunInLittleMemory) {
   options.want_tokenizer = false;
   options.prefill_group = 8192;  // for a model of this size: prefill's buffers are to be larger than a step's
   options.ring.slots = 2;
+  options.host_states = options.host_embedding = false;
   const auto open = [](const EngineOptions& o) {
     if (cuda()) return std::make_unique<Engine>(o, small_model());
     const DryRunCard card{.name = "paper", .vram_bytes = o.device.vram_bytes, .host_bytes = 4 * kGiB};
