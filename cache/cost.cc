@@ -378,7 +378,9 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   cost.weight_bytes = static_cast<uint64_t>(m.weights() * m.type_bytes);
   cost.kv_bytes = m.rows.bytes_all_layers() * static_cast<uint64_t>(prompt_tokens);
   const StreamSchedule schedule = streamed(in, prompt_tokens);
-  cost.link_bytes = schedule.bytes() + in.plan.remainder_bytes;
+  // Of states in host memory, what leaves; what comes back, as much, has the link's other direction.
+  const uint64_t states = static_cast<uint64_t>(m.layers) * in.plan.host_states_bytes;
+  cost.link_bytes = schedule.bytes() + in.plan.remainder_bytes + states;
   add_disk(schedule.disk_bytes(), in.rates.disk_write_gb_per_s, &cost);
   cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_host_gb_per_s);
   cost.device_ms = prefill_products_ms(in, prompt_tokens) + prefill_attention_ms(in, tokens) +

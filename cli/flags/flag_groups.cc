@@ -240,7 +240,8 @@ std::vector<Flag> draft_flags(DraftOptions* o) {
        "Maximum number of tokens that the draft proposes per step [the tree's]"},
       {"--draft-window", "TOKENS", int_value(&o->window, 0, int64_t{1} << 40),
        "Number of most recent tokens that the draft attends to, besides the first few; 0: all [the draft's; if the "
-       "context is longer than an EAGLE-3 head was trained for, that length]"},
+       "context is longer than an EAGLE-3 head was trained for, that length; of an MTP block 8,192 where the device "
+       "lacks room for all]"},
       {"--draft-cache", "KIND", draft_cache_value(&o->retrieval),
        "What the draft attends to before its window: window (the first few tokens) or "
        "retrieval[:CHUNKS[,ROWS[,EVERY]]], the CHUNKS chunks of ROWS tokens that the model's last layer attends to "

@@ -105,10 +105,11 @@ uint64_t SessionLayout::hidden_row_bytes() const {
 }
 
 // A draft that reads layers' states (EAGLE-3) gets them a group at a time, which must begin at multiples of 64 rows; in
-// runs that share rows only those with recurrent states do.
+// runs that share rows only those with recurrent states do. States that are compared are copied from the device.
 bool SessionLayout::streams_states() const {
   const bool aligned = options_.draft == nullptr || options_.most_prompt_tokens == 0 || groups_.recurrent_layers() > 0;
-  return options_.host_states && aligned && planned_prompt().computed() > kStateSlots * prefill_group();
+  return options_.host_states && aligned && !options_.compares() &&
+         planned_prompt().computed() > kStateSlots * prefill_group();
 }
 
 int64_t SessionLayout::pass_rows() const { return options_.pass_rows + (partial_on() ? options_.most_pending : 0); }

@@ -355,6 +355,17 @@ TEST(Cost, OfPrefillInInt8IsThatOfItsRates) {
   EXPECT_GT(prefill_cost(lean, 61440).device_ms - prefill_cost(in, 61440).device_ms, 29 * bytes / 3880e6);
 }
 
+// Each layer's states leave. The link has room for them beside the compute.
+TEST(Cost, OfPrefillWithStatesInHostMemory) {
+  CostInput in = input(61440, KvMode::kHost);
+  const PassCost usual = prefill_cost(in, 61440);
+  in.plan.host_states_bytes = uint64_t{61440} * 4096 * 2;
+  const PassCost streamed = prefill_cost(in, 61440);
+  EXPECT_EQ(streamed.link_bytes - usual.link_bytes, 32 * in.plan.host_states_bytes);
+  EXPECT_GT(streamed.link_ms, usual.link_ms);
+  EXPECT_EQ(streamed.device_ms, usual.device_ms);
+}
+
 // The target on an RTX 4090: 7.5 s where bf16 takes 20.5.
 TEST(Cost, OfPrefillInInt8ByTheSheets) {
   const auto seconds = [](const char* card, int64_t tokens, bool int8) {
