@@ -60,6 +60,7 @@ std::string answer_options(const EngineOptions& asked, const GenerateOptions& ge
   for (const std::string& around : prompt) add(around);
   add(generate.max_tokens);
   add(generate.ignore_eos);
+  if (generate.reasoning_budget >= 0) add(str("reasoning budget ", generate.reasoning_budget));
   for (float number : {s.temperature, s.top_p, s.min_p}) {
     add(exact_text(static_cast<double>(number)));
   }

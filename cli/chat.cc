@@ -125,8 +125,10 @@ class ChatProgram {
 
   bool ask(const std::string& question) {
     const Interrupt interrupt;
-    const GenerateResult result = chat_->ask(
-        question, {.on_text = console_.text_sink(), .interrupt = interrupt.flag(), .progress = &console_.progress()});
+    const GenerateResult result =
+        chat_->ask(question, {.on_text = console_.text_sink(engine_, engine_.encode({.system = {}, .user = "?"})),
+                              .interrupt = interrupt.flag(),
+                              .progress = &console_.progress()});
     if (args_.output.json) console_.print(result_json(result) + "\n");
     console_.end_text();
     console_.note_result(result);

@@ -17,9 +17,19 @@ Console::Console(const OutputArgs& output, bool streams_text)
       streams_text_(streams_text && !output.json),
       progress_(progress_options_for_stderr(output.quiet, streams_text_)) {}
 
-std::function<void(std::string_view)> Console::text_sink() {
+std::function<void(std::string_view)> Console::text_sink(const Engine& engine, const std::vector<int32_t>& prompt) {
   if (!streams_text_) return nullptr;
-  return [this](std::string_view text) { print(text); };
+  const std::optional<ThinkingPlace> place = engine.thinking_after(prompt);
+  shown_.reset();
+  if (place && output_.hide_thinking) {
+    shown_ = place;
+    return [this](std::string_view text) { print(shown_->push(text).answer); };
+  }
+  const bool inside = place && place->place() == ThinkingPlace::Place::kInside;
+  return [this, open = inside ? place->open_mark() + "\n" : std::string()](std::string_view text) mutable {
+    if (!text.empty()) print(std::exchange(open, {}));
+    print(text);
+  };
 }
 
 void Console::print(std::string_view text) {
@@ -31,6 +41,8 @@ void Console::print(std::string_view text) {
 }
 
 void Console::end_text() {
+  if (shown_) print(shown_->finish().answer);
+  shown_.reset();
   if (!at_line_start_) print("\n");
 }
 

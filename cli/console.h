@@ -3,8 +3,10 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/flags/args.h"
 #include "cli/print/progress_bar.h"
@@ -19,7 +21,9 @@ class Console {
 
   ProgressBar& progress() { return progress_; }
   // For GenerateOptions::on_text; empty if text is not streamed.
-  std::function<void(std::string_view)> text_sink();
+  // Thinking is printed between its marks, also where the prompt has the opening one, or hidden (--hide-thinking).
+  // `prompt`: the ids of a prompt that ends as those of the answers do.
+  std::function<void(std::string_view)> text_sink(const Engine& engine, const std::vector<int32_t>& prompt);
   void print(std::string_view text);           // stdout, flushed
   void end_text();                             // prints a newline if the text did not end with one
   void note_device(const Device& device);      // a line on stderr if --device auto fell back to the CPU
@@ -43,6 +47,7 @@ class Console {
   OutputArgs output_;
   bool streams_text_;
   ProgressBar progress_;
+  std::optional<ThinkingPlace> shown_{};  // of the answer that is printed without its thinking
   bool at_line_start_ = true;
   std::string rates_measured_;  // date; empty: no rates are known
   bool contradicted_ = false, damage_reported_ = false;

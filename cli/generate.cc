@@ -37,9 +37,9 @@ ExitCode run_command(const GenerateArgs& args) {
   check_document_size(args.file.empty() ? "prompt" : args.file, prompt.size(), engine.document_limit());
   GenerateOptions options = args.generate;
   options.interrupt = interrupt.flag();
-  options.on_text = console.text_sink();
   const std::vector<int32_t> ids =
       args.engine.use_chat_template ? engine.encode({args.system, prompt}) : engine.encode_plain(prompt);
+  options.on_text = console.text_sink(engine, ids);
   const GenerateResult result = engine.generate(ids, options, &console.progress());
   if (args.output.json) console.print(result_json(result));
   console.end_text();

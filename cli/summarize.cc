@@ -118,7 +118,7 @@ class Summarizer {
     // An answer that takes all the room there is would be as long as the part.
     if (!streams && options.max_tokens < 0) options.max_tokens = answer_room();
     options.interrupt = interrupt_.flag();
-    if (streams) options.on_text = console_.text_sink();
+    if (streams) options.on_text = console_.text_sink(engines_[job.engine], ids);
     options.label = job.file;
     options.earlier_answers = true;
     const bool shares = !prompts_.empty() && may_share_rows(args_.engine);

@@ -19,9 +19,10 @@
 namespace headrace {
 
 struct OutputArgs {
-  bool json = false;   // one object per run on stdout instead of text
-  bool quiet = false;  // no progress and no report
-  std::string preset;  // --preset; empty: none
+  bool json = false;           // one object per run on stdout instead of text
+  bool quiet = false;          // no progress and no report
+  bool hide_thinking = false;  // of text on stdout
+  std::string preset;          // --preset; empty: none
 };
 
 struct GenerateArgs {

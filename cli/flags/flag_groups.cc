@@ -354,7 +354,13 @@ std::vector<Flag> sampling_flags(GenerateOptions* o) {
        "Sample from tokens at least P times as likely as the most likely one [0]"},
       {"-s,--seed", "N", seed_value(&s->seed), "Random seed; the same seed gives the same text [0]"},
       {"--ignore-eos", &o->ignore_eos, "Continue after an end token"},
+      {"--reasoning-budget", "N", int_value(&o->reasoning_budget, -1, INT32_MAX),
+       "Tokens of thinking after which its end is forced; 0: no thinking; -1: any number [-1]"},
   };
+}
+
+Flag hide_thinking_flag(OutputArgs* o) {
+  return {"--hide-thinking", &o->hide_thinking, "Print the answer without the thinking before it"};
 }
 
 Flag quiet_flag(OutputArgs* o) { return {"-q,--quiet", &o->quiet, "Print neither progress nor report"}; }

@@ -32,6 +32,7 @@ std::vector<Flag> draft_flags(DraftOptions* o);
 std::vector<Flag> verify_flags(VerifyOptions* o);
 std::vector<Flag> block_flags(VerifyOptions* o);
 std::vector<Flag> sampling_flags(GenerateOptions* o);
+Flag hide_thinking_flag(OutputArgs* o);
 Flag quiet_flag(OutputArgs* o);
 std::vector<Flag> output_flags(OutputArgs* o);  // with quiet_flag
 Flag trace_flag(EngineOptions* o);

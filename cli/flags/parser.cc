@@ -51,6 +51,9 @@ void check_common(const std::string& command, const EngineOptions& engine, const
   check_verify(engine);
   check_model(command, engine);
   if (generate.max_tokens == 0) usage_error(command, "-n/--predict: '0' is neither -1 nor at least 1");
+  if (engine.thinking && generate.reasoning_budget == 0) {
+    contradiction("--thinking asks for what --reasoning-budget 0 forbids: leave one of them out");
+  }
 }
 
 // Of different kinds, the bits of an answer would depend on the device that took it.
@@ -153,6 +156,7 @@ void Parser::add_generate() {
              {"-f,--file", "FILE", text_value(&generate.file), "Read the prompt from FILE; -: standard input"},
              system_flag(&generate.system)});
   add_common(*generate_app, &generate.engine, &generate.generate, &generate.output);
+  add_flags(*generate_app, "Output", {hide_thinking_flag(&generate.output)});
   exclude_each_other(*generate_app, {"--system", "--no-chat-template"});
 }
 
@@ -176,6 +180,7 @@ void Parser::add_summarize() {
        {"-o,--output", "FILE", text_value(&summarize.results),
         "Append one JSON line per document to FILE; a rerun skips documents that FILE already has; -: as --json"}});
   add_common(*summarize_app, &summarize.engine, &summarize.generate, &summarize.output);
+  add_flags(*summarize_app, "Output", {hide_thinking_flag(&summarize.output)});
   exclude_each_other(*summarize_app, {"--system", "--no-chat-template"});
   exclude_each_other(*summarize_app, {"--truncate", "--long"});
   add_flags(*summarize_app, "Memory and device", {devices_flag(&summarize.devices)});
@@ -188,6 +193,7 @@ void Parser::add_chat() {
       ->type_name("FILE|DIR...");
   add_flags(*chat_app, "Chat", {system_flag(&chat.system)});
   add_common(*chat_app, &chat.engine, &chat.generate, &chat.output);
+  add_flags(*chat_app, "Output", {hide_thinking_flag(&chat.output)});
 }
 
 void Parser::add_batch() {

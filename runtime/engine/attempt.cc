@@ -39,7 +39,7 @@ Attempt::Attempt(Attempted& run, PreparedRun prepared)
       sequence_(prepared_.plan, std::move(prepared_.kept)),
       executor_(prepared_.plan, sequence_),
       output_(run.engine.tokenizer ? &*run.engine.tokenizer : nullptr, run.engine.end_ids, run.options,
-              prepared_.setup.max_tokens) {
+              prepared_.setup.max_tokens, run.engine.thinking_budget(run.prompt, run.options.reasoning_budget)) {
   report_plan();
 }
 
@@ -49,6 +49,7 @@ void Attempt::report_plan() {
   const std::optional<MachineRates>& rates = run_.engine.rates;
   result.plan = prepared_.plan.memory;
   result.memory_note = setup.memory_note;
+  result.thinking = run_.engine.thinking_after(run_.prompt);
   if (setup.model != nullptr) result.draft_window = setup.model->window(setup.draft_run());
   if (rates) result.link_peak_gb_per_s = rates->to_device_gb_per_s;
   if (!rates || !rates->known() || run_.options.keep != KeepRows::kNone) return;

@@ -42,7 +42,7 @@ DecodeLoop::DecodeLoop(const Run& run)
 
 void DecodeLoop::run(int32_t first) {
   const std::atomic<bool>* const interrupt = run_.options.interrupt;
-  root_ = settled(first);
+  root_ = output_.thinking().due().value_or(settled(first));
   bool going = output_.take(root_, executor_.log_probs(0));
   while (going) {
     if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) {
@@ -135,6 +135,10 @@ bool DecodeLoop::verify_step(StepMode mode) {
     verify_outcome = verify_pending(samples);
   }
   const Tree& tree = pending > 0 ? combined_ : tree_;
+  // Skips nodes that were emitted before: the first node in a lossless run, all up to the tree's root in an approximate
+  // one.
+  const size_t first_node = final_ ? static_cast<size_t>(pending) + 1 : 1;
+  end_thinking(tree, first_node);
   const int64_t right = static_cast<int64_t>(acceptance_.nodes.size());
   commit(mode, tree, {.committed = final_ ? right - pending : right, .verify_outcome = verify_outcome});
   if (policy_ && mode == StepMode::kFull) policy_->record_full(drafting_.last_ms(), right);
@@ -146,9 +150,7 @@ bool DecodeLoop::verify_step(StepMode mode) {
   accepted_ = std::max<int64_t>(right - pending, 0);
   pending_.clear();
   at_the_end_ = false;
-  // Skips nodes that were emitted before: the first node in a lossless run, all up to the tree's root in an approximate
-  // one.
-  return emit(tree, final_ ? static_cast<size_t>(pending) + 1 : 1);
+  return emit(tree, first_node);
 }
 
 // Proposes a tree after the rows before `position`, verifies it and accepts a path without involving the host. Returns
@@ -191,6 +193,26 @@ void DecodeLoop::commit(StepMode mode, const Tree& tree, const Outcome& outcome)
   root_ = acceptance_.next;
 }
 
+// The accepted path, of which the output has the nodes before `first_node`, ends before a token that the budget of
+// thinking replaces.
+void DecodeLoop::end_thinking(const Tree& tree, size_t first_node) {
+  if (!output_.thinking().limited()) return;
+  ThinkingBudget thinking = output_.thinking();
+  std::vector<int32_t>& path = acceptance_.nodes;
+  for (size_t i = first_node; i <= path.size(); ++i) {
+    const int32_t token = i < path.size() ? tree.tokens[static_cast<size_t>(path[i])] : acceptance_.next;
+    if (const std::optional<int32_t> due = thinking.due(); due && *due != token) {
+      path.resize(i);
+      acceptance_.next = *due;
+      return;
+    }
+    thinking.push(token);
+  }
+}
+
+// Tokens from the last emitted one on that the target chooses; at least 1, as in all of a run.
+int64_t DecodeLoop::room() const { return std::min(output_.room(), std::max<int64_t>(output_.thinking().room(), 1)); }
+
 // Emits the accepted path from `first_node` on, then the root: all of these are final.
 bool DecodeLoop::emit(const Tree& tree, size_t first_node) {
   const std::vector<int32_t>& path = acceptance_.nodes;
@@ -212,7 +234,7 @@ bool DecodeLoop::partial_step() {
     accept_behind(tree_, executor_.verify(tree_, StepMode::kPartial), 0, &acceptance_);
   }
   if (!final_) acceptance_.next = std::max(acceptance_.next, 0);  // a NoToken becomes token 0: a refresh decides
-  if (!final_) cut_at_the_end();
+  final_ ? end_thinking(tree_, 1) : cut_at_the_end();
   const int64_t count = static_cast<int64_t>(acceptance_.nodes.size());
   commit(StepMode::kPartial, tree_, {.committed = final_ ? count : 0});
   for (const int32_t node : acceptance_.nodes) pending_.push_back(tree_.tokens[static_cast<size_t>(node)]);
@@ -224,11 +246,13 @@ bool DecodeLoop::partial_step() {
 
 // ---- pending tokens as a tree ---------------------------------------------------------------------------------------
 
-// Grows the tree by one step, or verifies it.
+// Grows the tree by one step, or verifies it. Where thinking ends there is nothing to grow; a draft reads all tokens
+// that it has observed when it proposes, so it is asked in each step.
 bool DecodeLoop::tree_step() {
+  if (!growing_->begun() && output_.thinking().room() <= 1) return verify_step(StepMode::kRefresh);
   if (!growing_->begun()) growing_->begin(root_);
   const int64_t interval = policy_ ? most_pending_ : interval_;
-  const int64_t most_depth = std::min({output_.room() - 1, interval, most_pending_ - 1});
+  const int64_t most_depth = std::min({room() - 1, interval, most_pending_ - 1});
   drafting_.begin(StepMode::kPartial, 0);
   propose_after_tip(most_depth);
   if (!grow_on(most_depth)) return verify_tree(most_depth);
@@ -272,6 +296,7 @@ bool DecodeLoop::verify_tree(int64_t most_depth) {
   const std::span<const int32_t> samples = executor_.verify(tree, StepMode::kRefresh);
   accept_behind(tree, samples, 0, &acceptance_);
   const PendingTree::Verdict verdict = growing_->learn(samples, acceptance_);
+  end_thinking(tree, 1);
   const int64_t committed = static_cast<int64_t>(acceptance_.nodes.size());
   commit(StepMode::kRefresh, tree,
          {.committed = committed,
@@ -286,10 +311,10 @@ bool DecodeLoop::verify_tree(int64_t most_depth) {
   return going;
 }
 
-// A token that would end the run is pending like any other token. The path is cut behind it, and the next step is a
-// refresh.
+// A token that would end the run is pending like any other token, and so is the last one before a forced end of
+// thinking. The path is cut behind it, and the next step is a refresh.
 void DecodeLoop::cut_at_the_end() {
-  const int64_t room = output_.room() - sequence_.pending_rows();  // only the first one is emitted
+  const int64_t room = this->room() - sequence_.pending_rows();  // only the first one is emitted
   const std::vector<int32_t>& nodes = acceptance_.nodes;
   for (size_t i = 1; i <= nodes.size() && !at_the_end_; ++i) {
     const int32_t token = i < nodes.size() ? tree_.tokens[static_cast<size_t>(nodes[i])] : acceptance_.next;

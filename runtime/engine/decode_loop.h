@@ -55,6 +55,8 @@ class DecodeLoop {
   VerifyOutcome verify_pending(std::span<const int32_t> samples) const;
   void commit(StepMode mode, const Tree& tree, const Outcome& outcome);
   void cut_at_the_end();
+  void end_thinking(const Tree& tree, size_t first_node);
+  int64_t room() const;
   bool emit(const Tree& tree, size_t first_node);
   int32_t settled(int32_t sample) const;
 
@@ -77,7 +79,7 @@ class DecodeLoop {
   int32_t root_ = -1;             // the last sampled token; it has no row yet
   std::vector<int32_t> pending_;  // tokens before the root whose rows are not in the full KV
   int64_t accepted_ = 0;          // tokens, from the last refresh on, its own included
-  bool at_the_end_ = false;       // the provisional root would end the run: a refresh verifies it first
+  bool at_the_end_ = false;       // a refresh comes next: the provisional root would end the run, or thinking ends
 };
 
 }  // namespace headrace

@@ -185,6 +185,7 @@ void Engine::Impl::check_weights() {
 }
 
 void Engine::Impl::choose_chat() {
+  thinking = thinking_marks(*tokenizer, "");
   if (!options.use_chat_template) return;
   const std::string &name = options.chat_template, &file = options.chat_template_file;
   const std::string source = !name.empty()   ? chat_template_by_name(name, *tokenizer)
@@ -194,6 +195,16 @@ void Engine::Impl::choose_chat() {
   chat_name = !name.empty() ? name : !file.empty() ? file : "model";
   chat = jinja::Template(source, name.empty() && file.empty() ? checkpoint->path() + ", chat template" : chat_name);
   turn_ends = end_tokens(*tokenizer, source);
+  thinking = thinking_marks(*tokenizer, source);
+}
+
+Thinking Engine::Impl::thinking_after(const std::vector<int32_t>& prompt) const {
+  return {.marks = thinking, .inside = thinking && ends_with_open_mark(*tokenizer, *thinking, prompt)};
+}
+
+ThinkingBudget Engine::Impl::thinking_budget(const std::vector<int32_t>& prompt, int64_t tokens) const {
+  if (!thinking) return {};
+  return {*tokenizer, *thinking, thinking_after(prompt).inside, tokens};
 }
 
 void Engine::Impl::check_run(const std::vector<int32_t>& prompt, const GenerateOptions& run) const {

@@ -38,6 +38,9 @@ class Engine {
   // A conversation as text, by the chat template. Throws Error(kUsage) if there is none.
   std::vector<TextPart> render(const ChatMessages& messages) const;
 
+  // Splits the answer to this prompt in thinking and the rest; none: the model does not think. Any thread.
+  std::optional<ThinkingPlace> thinking_after(const std::vector<int32_t>& prompt) const;
+
   // Throws Error(kBadInput) for a prompt that is empty, that has ids outside the vocabulary or that does not fit the
   // context (with the numbers). Any thread.
   void check_prompt(const std::vector<int32_t>& prompt) const;

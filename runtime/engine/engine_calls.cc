@@ -38,6 +38,11 @@ std::vector<int32_t> Engine::encode_plain(std::string_view text) const {
   return impl_->tokenizer->encode(text, AddBos::kYes, SpecialTokens::kAsText);
 }
 
+std::optional<ThinkingPlace> Engine::thinking_after(const std::vector<int32_t>& prompt) const {
+  const Thinking thinking = impl_->thinking_after(prompt);
+  return thinking.marks ? std::optional<ThinkingPlace>(std::in_place, *thinking.marks, thinking.inside) : std::nullopt;
+}
+
 void Engine::check_prompt(const std::vector<int32_t>& prompt) const {
   headrace::check_prompt(impl_->context(), prompt, {});
 }

@@ -13,6 +13,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/kept_run.h"
 #include "runtime/engine/run_setup.h"
+#include "runtime/engine/thinking_budget.h"
 #include "runtime/model/weights.h"
 #include "runtime/prefix/run.h"
 #include "runtime/prefix/store.h"
@@ -28,6 +29,7 @@ struct Engine::Impl {
   std::optional<Tokenizer> tokenizer;
   std::optional<jinja::Template> chat;  // none: no template
   std::string chat_name = "none";       // for the report
+  std::optional<ThinkingMarks> thinking;
   std::optional<Weights> weights;
   std::unique_ptr<DraftModel> draft_model;  // null: plain decoding
   bool draft_is_usual = false;              // as in RunContext
@@ -50,6 +52,8 @@ struct Engine::Impl {
   bool load_weights(Progress* progress, const std::atomic<bool>* interrupt);
   void check_weights();
   void choose_chat();
+  Thinking thinking_after(const std::vector<int32_t>& prompt) const;
+  ThinkingBudget thinking_budget(const std::vector<int32_t>& prompt, int64_t tokens) const;
   // Those that were measured, or of the card's data sheet.
   std::optional<MachineRates> usual_rates() const {
     if (rates && rates->known()) return rates;

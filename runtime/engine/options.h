@@ -75,6 +75,8 @@ struct GenerateOptions {
   int64_t keep_tokens = 0;
   SamplingSettings sampling{};  // its seed is the run's seed
   bool ignore_eos = false;
+  // After as many tokens of thinking its closing mark follows, whatever the target samples; -1: no limit.
+  int64_t reasoning_budget = -1;
   // Stop texts: the answer ends before the first of them. UTF-8, none empty.
   std::vector<std::string> stop{};
   bool speculate = true;  // false: plain decoding, although the engine has a draft

@@ -14,8 +14,12 @@ uint64_t count_characters(std::string_view text) {  // all bytes but UTF-8 conti
 }  // namespace
 
 Output::Output(const Tokenizer* tokenizer, const std::vector<int32_t>& end_ids, const GenerateOptions& options,
-               int64_t max_tokens)
-    : end_ids_(end_ids), options_(options), max_tokens_(max_tokens), tokenizer_(tokenizer) {
+               int64_t max_tokens, ThinkingBudget thinking)
+    : end_ids_(end_ids),
+      options_(options),
+      max_tokens_(max_tokens),
+      tokenizer_(tokenizer),
+      thinking_(std::move(thinking)) {
   if (tokenizer != nullptr) decoder_.emplace(*tokenizer);
   ids_.reserve(static_cast<size_t>(max_tokens));
 }
@@ -33,13 +37,20 @@ bool Output::take(int32_t token, const RowLogProbs& scored) {
   }
   if (tokens() == max_tokens_) return false;
   ids_.push_back(token);
-  if (options_.log_probs == LogProbs::kComputed) score(token, scored);
-  if (decoder_ && !append(decoder_->push(token))) {
+  const bool forced = thinking_.due().has_value(), marks = thinking_.push(token);
+  if (options_.log_probs == LogProbs::kComputed) score(token, scored, forced);
+  if (decoder_ && !append(text_of(token, marks))) {
     decoder_.reset();  // the bytes that it holds back follow the stop text
     reason_ = FinishReason::kStop;
     return false;
   }
   return tokens() < max_tokens_;
+}
+
+// What the token adds to the text. The marks around thinking are shown where they are special tokens, too.
+std::string Output::text_of(int32_t token, bool marks) {
+  std::string text = decoder_->push(token);
+  return marks && tokenizer_->is_special(token) ? text + tokenizer_->token_bytes(token) : text;
 }
 
 // Appends text. False: a stop text was found, and text_ ends before it.
@@ -60,8 +71,8 @@ bool Output::append(std::string_view piece) {
 }
 
 // If the chosen token is among the likeliest, its log-probability is taken from their list: the kernels add in
-// different orders.
-void Output::score(int32_t token, const RowLogProbs& scored) {
+// different orders. A forced token is the only one that could follow: 0.
+void Output::score(int32_t token, const RowLogProbs& scored, bool forced) {
   AnswerToken& one = answer_.emplace_back();
   one.first_byte = text_.size();
   one.first_character = characters_;
@@ -72,7 +83,7 @@ void Output::score(int32_t token, const RowLogProbs& scored) {
       one.top.push_back(scored_token(scored.tokens[i], scored.log_probs[i]));
     }
   }
-  one.chosen = scored_token(token, log_prob);
+  one.chosen = scored_token(token, forced ? 0 : log_prob);
 }
 
 ScoredToken Output::scored_token(int32_t id, float log_prob) const {
@@ -100,6 +111,7 @@ void Output::finish(GenerateResult* result) {
   result->text = std::move(text_);
   result->token_ids = std::move(ids_);
   result->finish_reason = reason_;
+  result->thinking.tokens = thinking_.tokens();
 }
 
 }  // namespace headrace

@@ -10,6 +10,7 @@
 
 #include "runtime/engine/options.h"
 #include "runtime/engine/result.h"
+#include "runtime/engine/thinking_budget.h"
 #include "runtime/text/tokenizer.h"
 
 namespace headrace {
@@ -18,11 +19,12 @@ class Output {
  public:
   // `tokenizer` may be null: ids only. `end_ids` end the run unless options.ignore_eos.
   Output(const Tokenizer* tokenizer, const std::vector<int32_t>& end_ids, const GenerateOptions& options,
-         int64_t max_tokens);
+         int64_t max_tokens, ThinkingBudget thinking = {});
 
   // Takes the next token; false if the run has ended with it or before it, by an end token, a stop text or max_tokens.
   // `scored`: the log-probabilities of the row that the token was drawn from.
   bool take(int32_t token, const RowLogProbs& scored = {});
+  const ThinkingBudget& thinking() const { return thinking_; }
   bool ends(int32_t token) const;  // take() would end the run with it
   // The tokens that end the run.
   std::vector<int32_t> ends() const { return options_.ignore_eos ? std::vector<int32_t>{} : end_ids_; }
@@ -40,13 +42,15 @@ class Output {
   bool append(std::string_view piece);
   void emit(size_t end);
   void emit_tokens(size_t end);
-  void score(int32_t token, const RowLogProbs& scored);
+  std::string text_of(int32_t token, bool marks);
+  void score(int32_t token, const RowLogProbs& scored, bool forced);
   ScoredToken scored_token(int32_t id, float log_prob) const;
 
   const std::vector<int32_t>& end_ids_;
   const GenerateOptions& options_;
   const int64_t max_tokens_;
   const Tokenizer* const tokenizer_;
+  ThinkingBudget thinking_;
   std::optional<StreamingDecoder> decoder_;
   std::vector<int32_t> ids_;
   int64_t taken_ = 0;

@@ -14,6 +14,7 @@
 #include "runtime/kv/spill_options.h"
 #include "runtime/prefix/run.h"
 #include "runtime/speculation/stats.h"
+#include "runtime/text/thinking.h"
 
 namespace headrace {
 
@@ -62,6 +63,19 @@ struct PartAnswer {
   std::string text;
 };
 
+// The part of an answer in which the model thinks.
+struct Thinking {
+  std::optional<ThinkingMarks> marks{};  // none: the model does not think
+  bool inside = false;                   // the prompt has opened it
+  int64_t tokens = 0;                    // without the marks
+
+  // `text` as the two parts that clients know.
+  ThinkingPlace::Parts parts(std::string_view text) const {
+    return marks ? split_thinking(*marks, inside, text)
+                 : ThinkingPlace::Parts{.thinking = {}, .answer = std::string(text)};
+  }
+};
+
 // A token of GenerateOptions::forced.
 struct ForcedToken {
   int32_t token = -1;
@@ -70,8 +84,9 @@ struct ForcedToken {
 };
 
 struct GenerateResult {
-  std::string text;
+  std::string text;                // all of it, thinking and its marks included
   std::vector<int32_t> token_ids;  // without the end token
+  Thinking thinking{};
   // With GenerateOptions::log_probs: each token that adds to the text; tokens of a stop text do not.
   std::vector<AnswerToken> answer{};
   int64_t prompt_tokens = 0;

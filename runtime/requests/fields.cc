@@ -13,7 +13,8 @@ using nlohmann::json;
 
 constexpr auto kRead = std::to_array<std::string_view>(
     {"model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p",
-     "seed", "stop", "logprobs", "top_logprobs", "stream_options"});
+     "seed", "stop", "logprobs", "top_logprobs", "stream_options", "reasoning_format", "reasoning_budget_tokens",
+     "thinking_budget_tokens", "thinking_token_budget"});
 constexpr auto kOfStreams = std::to_array<std::string_view>({"stream", "return_progress"});
 
 // Fields that change no answer: labels, hints, and the parameters of samplers that are off.
@@ -53,7 +54,6 @@ constexpr auto kNeutral = std::to_array<Neutral>({
     {"chat_template_kwargs", R"([{}, {"enable_thinking": false}])"},
     {"enable_thinking", "[false]"},
     {"thinking", R"([{"type": "disabled"}])"},
-    {"reasoning_format", R"(["none", "auto"])"},
     {"chat_template", R"([""])"},
     {"add_generation_prompt", "[true]"},
     {"continue_final_message", "[false]"},

@@ -117,6 +117,24 @@ int64_t max_tokens_of(const JsonFields& body, const char* key) {
   return std::min(body.integer(key, 1, INT64_MAX), kMaxTokens);
 }
 
+// llama-server's names, new and old, and vLLM's. -1: the program's own.
+std::optional<int64_t> reasoning_budget_of(const JsonFields& body) {
+  for (const char* key : {"reasoning_budget_tokens", "thinking_budget_tokens", "thinking_token_budget"}) {
+    if (!body.has(key)) continue;
+    const int64_t budget = body.integer(key, -1, INT32_MAX);
+    if (budget >= 0) return budget;
+  }
+  return std::nullopt;
+}
+
+bool reasoning_apart_of(const JsonFields& body) {
+  const std::string format = body.string_or("reasoning_format", "auto");
+  if (format != "none" && format != "auto" && format != "deepseek") {
+    body.refuse("reasoning_format", "is not supported: only \"none\", \"auto\" or \"deepseek\" is");
+  }
+  return format != "none";
+}
+
 // Clients send signed and unsigned numbers of 64 bits, and floats.
 std::optional<uint64_t> seed_of(const JsonFields& body) {
   const json* const value = body.find("seed");
@@ -158,13 +176,15 @@ Request parse_body(const json& object, const std::string& source, RequestKind ki
   check_fields(body, object, door == Door::kServer);
   Request request;
   request.kind = kind;
+  request.reasoning_budget = reasoning_budget_of(body);
+  request.reasoning_apart = reasoning_apart_of(body);
   if (!body.has("model")) body.refuse("model", "");
   request.model = body.string_or("model", "");
   const char* const wrong = kind == RequestKind::kChat ? "prompt" : "messages";
   if (body.has(wrong)) body.refuse(wrong, "belongs to the other kind of completion");
   if (kind == RequestKind::kChat) {
     request.messages = messages_of(body);
-    request.messages.no_thinking = asks_for_no_thinking(body);
+    request.messages.no_thinking = asks_for_no_thinking(body) || request.reasoning_budget == 0;
   } else {
     request.prompt = prompt_of(body);
   }
@@ -196,6 +216,7 @@ void Request::apply(GenerateOptions* options) const {
   if (top_k) s.top_k = *top_k;
   if (seed) s.seed = *seed;
   options->stop = stop;
+  if (reasoning_budget) options->reasoning_budget = *reasoning_budget;
   if (top_log_probs) {
     options->log_probs = LogProbs::kComputed;
     options->top_tokens = *top_log_probs;

@@ -48,13 +48,23 @@ ordered_json usage_json(const GenerateResult& result) {
   return {{"prompt_tokens", result.prompt_tokens},
           {"completion_tokens", answered},
           {"total_tokens", result.prompt_tokens + answered},
-          {"prompt_tokens_details", {{"cached_tokens", result.reused_tokens()}}}};
+          {"prompt_tokens_details", {{"cached_tokens", result.reused_tokens()}}},
+          {"completion_tokens_details", {{"reasoning_tokens", result.thinking.tokens}}}};
+}
+
+ordered_json message_json(const Request& request, const GenerateResult& result) {
+  ordered_json message = {{"role", "assistant"}, {"content", result.text}, {"refusal", nullptr}};
+  if (!request.reasoning_apart) return message;
+  const ThinkingPlace::Parts parts = result.thinking.parts(result.text);
+  message["content"] = parts.answer;
+  if (!parts.thinking.empty()) message["reasoning_content"] = parts.thinking;
+  return message;
 }
 
 ordered_json body_json(const std::string& key, const Request& request, const GenerateResult& result, int64_t created) {
   ordered_json choice = {{"index", 0}};
   if (is_chat(request)) {
-    choice["message"] = {{"role", "assistant"}, {"content", result.text}, {"refusal", nullptr}};
+    choice["message"] = message_json(request, result);
   } else {
     choice["text"] = result.text;
   }
@@ -124,6 +134,10 @@ std::string AnswerPieces::progress(const PrefillProgress& progress) const {
                               {"processed", progress.processed},
                               {"time_ms", to_decimals(progress.ms, 3)}};
   return one_line(piece);
+}
+
+std::string AnswerPieces::thinking(const std::string& text) const {
+  return one_line(piece_json(id_, request_, created_, {{"reasoning_content", text}}, ""));
 }
 
 std::string AnswerPieces::text(const std::string& text, const std::vector<AnswerToken>& tokens) const {

@@ -35,6 +35,7 @@ class AnswerPieces {
 
   std::string role() const;                                     // the first piece of a chat
   std::string progress(const PrefillProgress& progress) const;  // "prompt_progress", as llama-server has it
+  std::string thinking(const std::string& text) const;          // of a chat: a delta with reasoning_content
   // `tokens`: those that have come with it, where the request asked for log-probabilities.
   std::string text(const std::string& text, const std::vector<AnswerToken>& tokens) const;
   // The piece with the finish_reason and, if the request asked for it, another with the usage. The last has `timings`.

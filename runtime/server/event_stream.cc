@@ -21,6 +21,7 @@ std::string EventStream::take() {
     out += event(pieces_.role());
   }
   if (news_.progress && job_->request.return_progress) out += event(pieces_.progress(*news_.progress));
+  if (!news_.thinking.empty()) out += event(pieces_.thinking(news_.thinking));
   if (!news_.text.empty() || !news_.tokens.empty()) out += event(pieces_.text(news_.text, news_.tokens));
   if (news_.failure) {
     out += event(openai_error_json(news_.failure->message, news_.failure->type, news_.failure->code));

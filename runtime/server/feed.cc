@@ -22,9 +22,11 @@ void Feed::progress(const PrefillProgress& progress) {
   ring();
 }
 
-void Feed::text(std::string_view text, std::vector<AnswerToken> tokens) {
+void Feed::text(const ThinkingPlace::Parts& text, std::vector<AnswerToken> tokens) {
+  if (text.thinking.empty() && text.answer.empty() && tokens.empty()) return;
   const MutexLock lock(mutex_);
-  news_.text += text;
+  news_.thinking += text.thinking;
+  news_.text += text.answer;
   news_.tokens.insert(news_.tokens.end(), std::make_move_iterator(tokens.begin()),
                       std::make_move_iterator(tokens.end()));
   ring();

@@ -18,18 +18,18 @@ namespace headrace {
 // What has happened since the last News.
 struct News {
   std::optional<PrefillProgress> progress{};  // the latest; the first: the engine has begun
-  std::string text{};
+  std::string thinking{}, text{};
   std::vector<AnswerToken> tokens{};       // with log-probabilities, if the request asked for them
   std::optional<GenerateResult> result{};  // the last of all: this one or a failure
   std::optional<Failure> failure{};
 
-  bool empty() const { return !progress && text.empty() && tokens.empty() && !result && !failure; }
+  bool empty() const { return !progress && thinking.empty() && text.empty() && tokens.empty() && !result && !failure; }
 };
 
 class Feed {
  public:
   void progress(const PrefillProgress& progress);
-  void text(std::string_view text, std::vector<AnswerToken> tokens);
+  void text(const ThinkingPlace::Parts& text, std::vector<AnswerToken> tokens);
   void finish(GenerateResult result);
   void fail(Failure failure);  // nothing if it has ended
 

@@ -118,9 +118,15 @@ GenerateResult Worker::answer(Job& job) {
   options.label = job.id;
   choose_keep(static_cast<int64_t>(job.prompt.size()), engine_.device().backend(), &options);
   std::vector<AnswerToken> tokens;  // whose text is next
+  std::optional<ThinkingPlace> place;
   if (job.request.stream) {
+    const bool apart = job.request.kind == RequestKind::kChat && job.request.reasoning_apart;
+    if (apart) place = engine_.thinking_after(job.prompt);
     options.on_token = [&tokens](const AnswerToken& token) { tokens.push_back(token); };
-    options.on_text = [&](std::string_view text) { job.feed.text(text, std::exchange(tokens, {})); };
+    options.on_text = [&](std::string_view text) {
+      job.feed.text(place ? place->push(text) : ThinkingPlace::Parts{.thinking = {}, .answer = std::string(text)},
+                    std::exchange(tokens, {}));
+    };
   }
   FeedProgress progress(job.feed, job.request.return_progress);
   GenerateResult result;
@@ -130,7 +136,7 @@ GenerateResult Worker::answer(Job& job) {
     metrics_.failed(seconds_between(job.arrived, began), seconds_between(began, Job::Clock::now()));
     throw;
   }
-  if (!tokens.empty()) job.feed.text("", std::move(tokens));
+  job.feed.text(place ? place->finish() : ThinkingPlace::Parts(), std::move(tokens));
   metrics_.ran(result, seconds_between(job.arrived, began), seconds_between(began, Job::Clock::now()));
   return result;
 }

@@ -162,6 +162,11 @@ TEST(Args, RopeFlags) {
   EXPECT_EQ(generate({"-p", "x", "--chat-template-file", "t.jinja"}).engine.chat_template_file, "t.jinja");
   EXPECT_TRUE(generate({"-p", "x", "--thinking"}).engine.thinking);
   EXPECT_FALSE(generate({"-p", "x"}).engine.thinking);
+  EXPECT_EQ(generate({"-p", "x", "--reasoning-budget", "512"}).generate.reasoning_budget, 512);
+  EXPECT_EQ(generate({"-p", "x", "--reasoning-budget", "-1"}).generate.reasoning_budget, -1);
+  EXPECT_EQ(generate({"-p", "x"}).generate.reasoning_budget, -1);
+  EXPECT_TRUE(generate({"-p", "x", "--hide-thinking"}).output.hide_thinking);
+  EXPECT_FALSE(generate({"-p", "x"}).output.hide_thinking);
   EXPECT_TRUE(generate({"-p", "x", "--allow-damaged-weights"}).engine.allow_damaged_weights);
   EXPECT_FALSE(generate({"-p", "x"}).engine.allow_damaged_weights);
 }
@@ -433,6 +438,8 @@ TEST(Args, RefusalsNameFlagAndValue) {
       {{"--chat-template-file", "f", "--chat-template", "chatml"}, {"--chat-template-file", "exclude"}},
       {{"--thinking", "--chat-template", "qwen3"}, {"--thinking", "exclude"}},
       {{"--thinking", "--no-chat-template"}, {"--thinking", "exclude"}},
+      {{"--thinking", "--reasoning-budget", "0"}, {"--thinking", "--reasoning-budget 0"}},
+      {{"--reasoning-budget", "-2"}, {"--reasoning-budget", "-2"}},
       {{"--prompt", ""}, {"--prompt", "empty"}},
       {{"-f", ""}, {"--file", "empty"}},
       {{"--system", "a\xff"}, {"--system", "byte 1"}},

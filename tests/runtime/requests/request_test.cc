@@ -67,6 +67,38 @@ TEST(Requests, ValuesOfAChat) {
   EXPECT_EQ(options.top_tokens, 20);
 }
 
+TEST(Requests, ABudgetOfThinkingHasThreeNames) {
+  const auto budget_of = [](const json& more) {
+    json line = chat();
+    line["body"].update(more);
+    GenerateOptions options;
+    options.reasoning_budget = 99;
+    const Request request = parse(line).request;
+    request.apply(&options);
+    EXPECT_EQ(request.messages.no_thinking, options.reasoning_budget == 0);
+    return options.reasoning_budget;
+  };
+  EXPECT_EQ(budget_of(json::object()), 99);
+  for (const char* name : {"reasoning_budget_tokens", "thinking_budget_tokens", "thinking_token_budget"}) {
+    EXPECT_EQ(budget_of({{name, 7}}), 7) << name;
+    EXPECT_EQ(budget_of({{name, 0}}), 0) << name;
+    EXPECT_EQ(budget_of({{name, -1}}), 99) << name;
+    EXPECT_EQ(budget_of({{name, nullptr}}), 99) << name;
+    json line = chat();
+    line["body"][name] = -2;
+    expect_error(ExitCode::kBadInput, "in: line 7", {name, "-2"}, [&line] { parse(line); });
+  }
+  for (const auto& [format, apart] :
+       std::vector<std::pair<json, bool>>{{"auto", true}, {"deepseek", true}, {nullptr, true}, {"none", false}}) {
+    json line = chat();
+    line["body"]["reasoning_format"] = format;
+    EXPECT_EQ(parse(line).request.reasoning_apart, apart) << format;
+  }
+  json line = chat();
+  line["body"]["reasoning_format"] = "hide";
+  expect_error(ExitCode::kBadInput, "in: line 7", {"reasoning_format \"hide\""}, [&line] { parse(line); });
+}
+
 // A chat has a switch and a number, a completion has the number alone.
 TEST(Requests, LogProbabilitiesAreAskedForInTwoWays) {
   const auto top_of = [](json line, const json& more) {

@@ -2,6 +2,7 @@
 #include <map>
 #include <sstream>
 
+#include "tests/cli/tiny_model.h"
 #include "tests/runtime/server/server_fixture.h"
 
 namespace headrace {
@@ -50,6 +51,51 @@ TEST_F(ServerTest, AnswersAsTheEngineDoes) {
   EXPECT_EQ(c["choices"][0]["message"]["content"], plain);
   EXPECT_EQ(c["object"], "chat.completion");
   EXPECT_NE(a["id"], c["id"]);
+}
+
+// Thinking that a budget ends, apart from the answer: in one piece and in a stream, which add up to the same.
+TEST_F(ServerTest, ThinkingIsApartFromTheAnswer) {
+  TemporaryFolder folder;
+  write_tiny_model(folder / "thinks");
+  EngineOptions options;
+  options.model = folder / "thinks";
+  options.device = {.choice = DeviceChoice::kCpu, .threads = 1};
+  options.chat_template_file =
+      folder.write("thinks.jinja", "{{ messages[-1].content.split('</think>')[-1] }}<think>\n");
+  Engine engine(options);
+  used_ = &engine;
+  constexpr int64_t kBudget = 20, kMark = 8;  // the mark is eight bytes, each a token
+  usual_.max_tokens = 60;
+  usual_.reasoning_budget = 1000;
+  start();
+  const json whole = answer("/v1/chat/completions", chat("Why?", {{"reasoning_budget_tokens", kBudget}}));
+  const json& message = whole["choices"][0]["message"];
+  ASSERT_FALSE(message["reasoning_content"].get<std::string>().empty()) << whole;
+  ASSERT_FALSE(message["content"].get<std::string>().empty()) << whole;
+  EXPECT_EQ(whole["usage"]["completion_tokens"], 60);
+  EXPECT_EQ(whole["usage"]["completion_tokens_details"]["reasoning_tokens"], kBudget);
+
+  std::string thinking, text;
+  for (const json& piece : events(
+           post("/v1/chat/completions", chat("Why?", {{"reasoning_budget_tokens", kBudget}, {"stream", true}})).body)) {
+    const json& delta = piece["choices"][0]["delta"];
+    thinking += delta.value("reasoning_content", "");
+    text += delta.value("content", "");
+    EXPECT_TRUE(text.empty() || !delta.contains("reasoning_content"));
+  }
+  EXPECT_EQ(thinking, message["reasoning_content"]);
+  EXPECT_EQ(text, message["content"]);
+
+  const json together = answer("/v1/chat/completions",
+                               chat("Why?", {{"reasoning_budget_tokens", kBudget}, {"reasoning_format", "none"}}));
+  const json& all = together["choices"][0]["message"];
+  EXPECT_FALSE(all.contains("reasoning_content"));
+  EXPECT_NE(all["content"].get<std::string>().find("</think>"), std::string::npos);
+  const json unlimited = answer("/v1/chat/completions", chat("Why?"));
+  EXPECT_EQ(unlimited["choices"][0]["message"]["content"], "");
+  EXPECT_EQ(unlimited["usage"]["completion_tokens_details"]["reasoning_tokens"], 60);
+  EXPECT_LT(kBudget + kMark, 60);
+  stop();
 }
 
 TEST_F(ServerTest, APromptBeyondTheContextHasItsCode) {

@@ -1,0 +1,114 @@
+#include "runtime/text/thinking.h"
+
+#include <algorithm>
+#include <array>
+
+namespace headrace {
+namespace {
+
+constexpr std::string_view kThinkingSpace = " \t\r\n";
+constexpr size_t kMostSpace = 64;  // bytes between the opening mark and the prompt's end
+
+struct KnownMarks {
+  std::string_view open, close;
+};
+constexpr auto kKnown =
+    std::to_array<KnownMarks>({{"<think>", "</think>"}, {"<seed:think>", "</seed:think>"}, {"[THINK]", "[/THINK]"}});
+
+size_t first_text(std::string_view text) { return std::min(text.find_first_not_of(kThinkingSpace), text.size()); }
+
+// The bytes at the end of `text` that a longer text may show to be the beginning of the mark, or white space before it.
+size_t held_bytes(std::string_view text, std::string_view mark) {
+  size_t begun = std::min(mark.size() - 1, text.size());
+  while (!text.ends_with(mark.substr(0, begun))) --begun;
+  const std::string_view before = text.substr(0, text.size() - begun);
+  const size_t last = before.find_last_not_of(kThinkingSpace);
+  return text.size() - (last == std::string_view::npos ? 0 : last + 1);
+}
+
+}  // namespace
+
+std::optional<ThinkingMarks> thinking_marks(const Tokenizer& tokenizer, std::string_view chat_template) {
+  const KnownMarks* found = nullptr;
+  for (const KnownMarks& known : kKnown) {
+    const bool written = chat_template.find(known.close) != std::string_view::npos;
+    const bool tokens = tokenizer.find(known.open) >= 0 && tokenizer.find(known.close) >= 0;
+    if (written) return ThinkingMarks{std::string(known.open), std::string(known.close)};
+    if (tokens && found == nullptr) found = &known;
+  }
+  if (found == nullptr) return std::nullopt;
+  return ThinkingMarks{std::string(found->open), std::string(found->close)};
+}
+
+bool ends_with_open_mark(const Tokenizer& tokenizer, const ThinkingMarks& marks, const std::vector<int32_t>& prompt) {
+  std::string text;  // the end of the prompt, as far as it is needed
+  for (size_t i = prompt.size(); i > 0; --i) {
+    text.insert(0, tokenizer.token_bytes(prompt[i - 1]));
+    const size_t last = text.find_last_not_of(kThinkingSpace);
+    if (last == std::string::npos && text.size() > kMostSpace) return false;
+    if (last != std::string::npos && last + 1 >= marks.open.size()) {
+      return std::string_view(text).substr(0, last + 1).ends_with(marks.open);
+    }
+  }
+  return false;
+}
+
+ThinkingPlace::Parts ThinkingPlace::push(std::string_view bytes) {
+  held_ += bytes;
+  if (place_ == Place::kBefore) return open();
+  if (place_ == Place::kInside) return close();
+  if (at_start_) held_.erase(0, first_text(held_));
+  at_start_ = at_start_ && held_.empty();
+  return {.thinking = {}, .answer = std::exchange(held_, {})};
+}
+
+ThinkingPlace::Parts ThinkingPlace::open() {
+  const std::string_view text = std::string_view(held_).substr(first_text(held_));
+  if (text.starts_with(marks_.open)) {
+    held_ = text.substr(marks_.open.size());
+    place_ = Place::kInside;
+    return close();
+  }
+  if (std::string_view(marks_.open).starts_with(text)) return {};
+  place_ = Place::kAfter;
+  at_start_ = false;
+  return {.thinking = {}, .answer = std::exchange(held_, {})};
+}
+
+ThinkingPlace::Parts ThinkingPlace::close() {
+  if (at_start_) held_.erase(0, first_text(held_));
+  const size_t found = held_.find(marks_.close);
+  Parts parts;
+  if (found == std::string::npos) {
+    const size_t certain = held_.size() - held_bytes(held_, marks_.close);
+    parts.thinking = held_.substr(0, certain);
+    held_.erase(0, certain);
+    at_start_ = at_start_ && parts.thinking.empty();
+    return parts;
+  }
+  const std::string_view before = std::string_view(held_).substr(0, found);
+  parts.thinking = before.substr(0, before.find_last_not_of(kThinkingSpace) + 1);  // npos + 1: nothing
+  held_.erase(0, found + marks_.close.size());
+  place_ = Place::kAfter;
+  at_start_ = true;
+  parts.answer = push({}).answer;
+  return parts;
+}
+
+ThinkingPlace::Parts ThinkingPlace::finish() {
+  std::string rest = std::exchange(held_, {});
+  if (place_ != Place::kInside) return {.thinking = {}, .answer = std::move(rest)};
+  rest.resize(rest.find_last_not_of(kThinkingSpace) + 1);
+  return {.thinking = std::move(rest), .answer = {}};
+}
+
+ThinkingPlace::Parts split_thinking(const ThinkingMarks& marks, bool inside, std::string_view text) {
+  ThinkingPlace place(marks, inside);
+  ThinkingPlace::Parts parts = place.push(text);
+  const ThinkingPlace::Parts rest = place.finish();
+  parts.thinking += rest.thinking;
+  parts.answer += rest.answer;
+  return parts;
+}
+
+}  // namespace headrace

@@ -1,0 +1,60 @@
+// The part of an answer in which a model thinks: what opens and closes it, and how a text is split there. Plain values
+// and pure functions.
+//
+// An answer thinks if its prompt ends with the opening mark, or if the answer begins with it. It thinks until the
+// closing mark, and not again. The marks are text: a vocabulary may have a token for each, or write them in pieces.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/text/tokenizer.h"
+
+namespace headrace {
+
+struct ThinkingMarks {
+  std::string open, close;  // "<think>", "</think>"
+};
+
+// The marks that `chat_template` (its source; may be empty) writes or reads, else those that are tokens of the
+// vocabulary. None: the model does not think.
+std::optional<ThinkingMarks> thinking_marks(const Tokenizer& tokenizer, std::string_view chat_template);
+
+// Whether an answer to this prompt begins within the thinking: the prompt ends with the opening mark and white space.
+bool ends_with_open_mark(const Tokenizer& tokenizer, const ThinkingMarks& marks, const std::vector<int32_t>& prompt);
+
+// Where an answer is, by its bytes so far.
+class ThinkingPlace {
+ public:
+  enum class Place { kBefore, kInside, kAfter };  // kBefore: nothing but white space and a begun opening mark
+
+  ThinkingPlace(ThinkingMarks marks, bool inside)
+      : marks_(std::move(marks)), place_(inside ? Place::kInside : Place::kBefore) {}
+
+  Place place() const { return place_; }
+  const std::string& open_mark() const { return marks_.open; }
+  // The next bytes. Returns those of them, and of bytes that were held before, that are certain, by their part; marks
+  // are in neither. White space around the marks is dropped.
+  struct Parts {
+    std::string thinking, answer;
+  };
+  Parts push(std::string_view bytes);
+  Parts finish();  // what is still held: the text has ended
+
+ private:
+  Parts open();
+  Parts close();
+
+  ThinkingMarks marks_;
+  Place place_;
+  std::string held_;      // may become a mark, or is white space that may precede one
+  bool at_start_ = true;  // of the thinking, or of the answer after it: white space is dropped
+};
+
+// A whole text in its two parts.
+ThinkingPlace::Parts split_thinking(const ThinkingMarks& marks, bool inside, std::string_view text);
+
+}  // namespace headrace

@@ -1,0 +1,113 @@
+// Where an answer thinks, and its two parts, however it is cut into pieces.
+#include "runtime/text/thinking.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace headrace {
+namespace {
+
+const ThinkingMarks kMarks = {"<think>", "</think>"};
+
+struct SplitCase {
+  bool inside;
+  std::string text, thinking, answer;
+};
+
+const std::vector<SplitCase>& split_cases() {
+  static const std::vector<SplitCase> all = {
+      {false, "", "", ""},
+      {false, "An answer.\n", "", "An answer.\n"},
+      {false, "  \n An answer", "", "  \n An answer"},
+      {false, "<thin air", "", "<thin air"},
+      {false, "<thin", "", "<thin"},
+      {false, "<think>\nWhy?\n\nSo.\n</think>\n\nYes. \n", "Why?\n\nSo.", "Yes. \n"},
+      {false, "\n<think>a</think>b", "a", "b"},
+      {false, "<think>\n\n</think>\n\nYes", "", "Yes"},
+      {false, "Yes <think>a</think>", "", "Yes <think>a</think>"},
+      {true, "Why?\n</think>\n\nYes", "Why?", "Yes"},
+      {true, "\n Why </ think > < /think>\n", "Why </ think > < /think>", ""},
+      {true, "a </thin b </think c </think> </think> d", "a </thin b </think c", "</think> d"},
+      {true, "cut short </thi", "cut short </thi", ""},
+      {true, "</think>", "", ""},
+      {true, "a<</think>b", "a<", "b"},
+  };
+  return all;
+}
+
+TEST(Thinking, SplitsAText) {
+  for (const SplitCase& one : split_cases()) {
+    const ThinkingPlace::Parts parts = split_thinking(kMarks, one.inside, one.text);
+    EXPECT_EQ(parts.thinking, one.thinking) << one.text;
+    EXPECT_EQ(parts.answer, one.answer) << one.text;
+  }
+}
+
+// Nothing that was passed on is taken back, wherever the text is cut.
+TEST(Thinking, SplitsPiecesAsTheWhole) {
+  for (const SplitCase& one : split_cases()) {
+    for (size_t size = 1; size <= 9; ++size) {
+      ThinkingPlace place(kMarks, one.inside);
+      std::string thinking, answer;
+      const auto add = [&](const ThinkingPlace::Parts& parts) {
+        EXPECT_TRUE(parts.thinking.empty() || answer.empty()) << one.text;
+        thinking += parts.thinking;
+        answer += parts.answer;
+      };
+      for (size_t at = 0; at < one.text.size(); at += size)
+        add(place.push(std::string_view(one.text).substr(at, size)));
+      add(place.finish());
+      EXPECT_EQ(thinking, one.thinking) << one.text << " by " << size;
+      EXPECT_EQ(answer, one.answer) << one.text << " by " << size;
+    }
+  }
+}
+
+// Letters, and a token for each mark or none.
+Tokenizer letters_and_marks(bool with_marks, const std::string& open = "<think>",
+                            const std::string& close = "</think>") {
+  Vocabulary v;
+  v.source = "letters";
+  v.model = "gpt2";
+  v.pre = "gpt-2";
+  for (const char letter : std::string("abc<>/think")) {
+    const std::string text(1, letter);
+    if (std::find(v.tokens.begin(), v.tokens.end(), text) == v.tokens.end()) v.tokens.push_back(text);
+  }
+  v.tokens.insert(v.tokens.end(), {"\xc4\x8a", "ab"});  // a line's end
+  v.types.assign(v.tokens.size(), 1);
+  if (with_marks) v.tokens.insert(v.tokens.end(), {open, close});
+  if (with_marks) v.types.insert(v.types.end(), {3, 3});
+  v.merges = {"a b"};
+  return Tokenizer::from_vocabulary(v);
+}
+
+TEST(Thinking, TheTemplateNamesTheMarks) {
+  const Tokenizer none = letters_and_marks(false), some = letters_and_marks(true),
+                  other = letters_and_marks(true, "[THINK]", "[/THINK]");
+  EXPECT_FALSE(thinking_marks(none, "{{ messages }}"));
+  EXPECT_EQ(thinking_marks(none, "{{ x.split('</think>') }}")->open, "<think>");
+  EXPECT_EQ(thinking_marks(some, "")->close, "</think>");
+  EXPECT_EQ(thinking_marks(other, "")->close, "[/THINK]");
+  EXPECT_EQ(thinking_marks(some, "<seed:think> </seed:think>")->open, "<seed:think>");
+}
+
+TEST(Thinking, APromptMayOpenIt) {
+  const Tokenizer tokens = letters_and_marks(true), pieces = letters_and_marks(false);
+  for (const Tokenizer* tokenizer : {&tokens, &pieces}) {
+    const auto opens = [&](const std::string& text) {
+      return ends_with_open_mark(*tokenizer, kMarks, tokenizer->encode(text, AddBos::kNo, SpecialTokens::kParse));
+    };
+    EXPECT_TRUE(opens("ab<think>"));
+    EXPECT_TRUE(opens("ab<think>\n\n"));
+    EXPECT_FALSE(opens("ab<think>\n\n</think>\n\n"));
+    EXPECT_FALSE(opens("<think>a"));
+    EXPECT_FALSE(opens("think>"));
+    EXPECT_FALSE(opens("\n\n"));
+  }
+}
+
+}  // namespace
+}  // namespace headrace
