@@ -32,7 +32,11 @@ std::string content_of(const JsonFields& body, const json& message) {
   if (!content->is_array()) body.refuse("messages", "has a message whose content is neither text nor a list of parts");
   std::string text;
   for (const json& part : *content) {
-    if (!part.is_object() || part.value("type", json()) != "text" || !part.value("text", json()).is_string()) {
+    const json type = part.is_object() ? part.value("type", json()) : json();
+    if (type == "image_url" || type == "input_image" || type == "image") {
+      body.refuse("messages", str("has an image (", shown(type), "): this program reads text alone"));
+    }
+    if (type != "text" || !part.value("text", json()).is_string()) {
       body.refuse("messages", "has a part that is not text: only text is supported");
     }
     text += part["text"].get<std::string>();

@@ -115,6 +115,12 @@ const GgufForm& gguf_form(const GgufFile& file) {
   for (const Family* family : families())
     for (const GgufForm& form : family->gguf)
       if (form.architecture == name) return form;
+  if (name == "clip") {
+    throw_error(ExitCode::kBadInput, file.source,
+                "is an mmproj file (general.architecture \"clip\"): the part of a model that reads images, which this "
+                "program does not use",
+                "give the GGUF file of the model itself, which reads text without it");
+  }
   fields.refuse("general.architecture", str("\"", printable(name), "\" is not supported", reason_against(name)),
                 supported_gguf());
 }

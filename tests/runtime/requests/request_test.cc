@@ -99,6 +99,17 @@ TEST(Requests, ABudgetOfThinkingHasThreeNames) {
   expect_error(ExitCode::kBadInput, "in: line 7", {"reasoning_format \"hide\""}, [&line] { parse(line); });
 }
 
+TEST(Requests, ImagesAreRefusedByName) {
+  for (const char* type : {"image_url", "input_image", "image"}) {
+    json line = chat();
+    line["body"]["messages"] = {
+        {{"role", "user"},
+         {"content", {{{"type", "text"}, {"text", "What is this?"}}, {{"type", type}, {type, {{"url", "data:"}}}}}}}};
+    expect_error(ExitCode::kBadInput, "in: line 7", {"messages", "an image", type, "text alone"},
+                 [&line] { parse(line); });
+  }
+}
+
 // A chat has a switch and a number, a completion has the number alone.
 TEST(Requests, LogProbabilitiesAreAskedForInTwoWays) {
   const auto top_of = [](json line, const json& more) {
@@ -174,6 +185,9 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
       {{"body", "messages"}, {{{"role", "tool"}, {"content", "a"}}}, "body.messages[0] has the role \"tool\""},
       {{"body", "messages"},
        {{{"role", "user"}, {"content", {{{"type", "image_url"}, {"image_url", "x"}}}}}},
+       "has an image (\"image_url\")"},
+      {{"body", "messages"},
+       {{{"role", "user"}, {"content", {{{"type", "input_audio"}, {"input_audio", "x"}}}}}},
        "only text is supported"},
       {{"body", "max_tokens"}, 0, "body.max_tokens 0 must be a whole number from 1"},
       {{"body", "temperature"}, 2.5, "body.temperature 2.5 must be from 0 to 2"},

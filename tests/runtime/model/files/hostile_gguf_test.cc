@@ -256,6 +256,8 @@ TEST(HostileGguf, KeysThatAreMissingOrAbsurd) {
       {"general.architecture", nullptr, "general.architecture"},
       {"general.architecture", [](GgufWriter& w) { w.add_string("general.architecture", "mamba"); }, "mamba"},
       {"general.architecture", [](GgufWriter& w) { w.add_u32("general.architecture", 7); }, "is 7"},
+      {"general.architecture", [](GgufWriter& w) { w.add_string("general.architecture", "clip"); },
+       "is an mmproj file (general.architecture \"clip\")"},
       {"llama.block_count", nullptr, "llama.block_count is missing"},
       {"llama.block_count", [](GgufWriter& w) { w.add_u32("llama.block_count", 0); }, "is 0"},
       {"llama.block_count", [](GgufWriter& w) { w.add_i32("llama.block_count", -1); }, "is -1"},
