@@ -100,6 +100,14 @@ bool is_ours(std::string_view name, const ModelConfig& config) {
   return false;
 }
 
+// The scales of a matrix in fp8, which are read with it.
+bool is_scale_of_fp8(const Checkpoint& checkpoint, std::string_view name) {
+  constexpr std::string_view kScales = "_scale_inv";
+  if (!name.ends_with(kScales)) return false;
+  const TensorInfo* const matrix = checkpoint.find(std::string(name.substr(0, name.size() - kScales.size())));
+  return matrix != nullptr && matrix->stored_type == "F8_E4M3";
+}
+
 // A layer with parts that nothing computes is a layer of another kind: its text would be wrong.
 void refuse_unused(const Checkpoint& checkpoint) {
   constexpr size_t kShown = 3;
@@ -108,7 +116,8 @@ void refuse_unused(const Checkpoint& checkpoint) {
   for (const DecoderTensor& tensor : used) names.insert(tensor.name);
   std::vector<std::string_view> unused;
   for (const TensorInfo& tensor : checkpoint.tensors())
-    if (!names.contains(tensor.name) && is_ours(tensor.name, checkpoint.config()) && !is_harmless(tensor.name))
+    if (!names.contains(tensor.name) && is_ours(tensor.name, checkpoint.config()) && !is_harmless(tensor.name) &&
+        !is_scale_of_fp8(checkpoint, tensor.name))
       unused.push_back(tensor.name);
   if (unused.empty()) return;
   std::string text;

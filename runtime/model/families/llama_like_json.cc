@@ -2,6 +2,7 @@
 #include "runtime/base/end_ids.h"
 #include "runtime/base/json_file.h"
 #include "runtime/model/config_check.h"
+#include "runtime/model/families/fp8_json.h"
 #include "runtime/model/families/llama_like.h"
 #include "runtime/model/rope_json.h"
 
@@ -23,12 +24,7 @@ void refuse_layer_types(const JsonFields& fields) {
 }  // namespace
 
 void refuse_unsupported(const JsonFields& fields) {
-  if (const json* quantised = fields.find("quantization_config")) {
-    const auto method = quantised->find("quant_method");
-    const std::string name = quantised->is_object() && method != quantised->end() ? shown(*method) : shown(*quantised);
-    throw_error(ExitCode::kBadInput, fields.source(), str("quantization_config ", name, " is not supported"),
-                "give the bf16, f16 or f32 directory of this model, or a GGUF file");
-  }
+  fp8_blocks(fields);
   const std::string activation = fields.string_or("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") fields.refuse("hidden_act", "is not supported (\"silu\" is)");
   if (fields.boolean_or("mlp_bias", false)) fields.refuse("mlp_bias", "is not supported (false is)");

@@ -106,7 +106,11 @@ JsonModel parse_model_json(std::string_view text, const std::string& source) {
   config.family = form.name;
   form.read(fields, &config);
   check_config(config, source);
-  return {std::move(config), &form};
+  std::optional<Fp8Blocks> fp8 = fp8_blocks(fields);
+  const json* const decoder = fields.find("text_config");
+  if (!fp8 && decoder != nullptr && decoder->is_object())
+    fp8 = fp8_blocks(JsonFields(*decoder, source, "text_config."));
+  return {std::move(config), &form, fp8};
 }
 
 const GgufForm& gguf_form(const GgufFile& file) {

@@ -2,11 +2,13 @@
 // Pure; any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "runtime/model/config.h"
 #include "runtime/model/families/family.h"
+#include "runtime/model/families/fp8_json.h"
 
 namespace headrace {
 
@@ -14,6 +16,7 @@ namespace headrace {
 struct JsonModel {
   ModelConfig config;
   const JsonForm* form;
+  std::optional<Fp8Blocks> fp8{};  // the files may have matrices in e4m3
 };
 JsonModel parse_model_json(std::string_view json, const std::string& source);
 inline ModelConfig parse_config_json(std::string_view json, const std::string& source) {

@@ -58,7 +58,7 @@ HfDirectory::HfDirectory(const std::string& directory) {
   JsonModel model = parse_model_json(read_small_file(file("config.json"), kMaxConfigBytes), file("config.json"));
   config_ = std::move(model.config);
   read_generation_config();
-  files_ = TensorFiles(path_);
+  files_ = TensorFiles(path_, model.fp8);
   format_ = files_.format();
   parts_ = decoder_parts(config_, files_.tensors(), path_, {.json = model.form});
   std::vector<TensorInfo> tensors;

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "runtime/base/input_file.h"
+#include "runtime/model/families/fp8_json.h"
 #include "runtime/model/files/stored_tensor.h"
 #include "runtime/model/tensor_source.h"
 
@@ -18,8 +20,9 @@ namespace headrace {
 class TensorFiles {
  public:
   TensorFiles() = default;
-  // Throws Error(kBadInput) if there are none, or if one is broken.
-  explicit TensorFiles(const std::string& directory);
+  // Throws Error(kBadInput) if there are none, or if one is broken. `fp8`: the blocks of matrices in e4m3, each of
+  // which has its scales in a tensor beside it (NAME_scale_inv); none: there are no such matrices.
+  explicit TensorFiles(const std::string& directory, std::optional<Fp8Blocks> fp8 = {});
 
   const std::vector<TensorInfo>& tensors() const { return tensors_; }  // in order of file and position
   const char* format() const { return format_; }                       // "safetensors", "PyTorch"
@@ -38,12 +41,19 @@ class TensorFiles {
   };
   struct Format;  // what a weight file and the index of its shards are called, and which reader it has
 
+  void open(const std::string& directory);
   void open_shards(const std::string& directory, const Format& format);
   // Opens a file and adds its tensors: those that are in `wanted`, which it takes out of there, or all if it is null.
   void open_shard(const std::string& path, const Format& format, std::set<std::string>* wanted);
 
+  void find_scales();
+  // As read() of a matrix in e4m3.
+  void read_fp8(size_t tensor, int64_t first, int64_t count, DType type, void* dst) const;
+
   const char* format_ = nullptr;
-  std::optional<FileStamp> index_;  // none: one file holds all
+  std::optional<Fp8Blocks> fp8_;
+  std::map<size_t, size_t> scales_;  // of tensors in e4m3: the index of their scales
+  std::optional<FileStamp> index_;   // none: one file holds all
   std::vector<InputFile> shards_;
   std::vector<TensorInfo> tensors_;
   std::vector<Place> places_;  // beside tensors_
