@@ -34,6 +34,7 @@ class PackedPair {
     const auto* const main = words_at(static_cast<int64_t>(step) * main_step_bytes(kKind.bits));
     const auto* const extra = words_at(planes_.extra + static_cast<int64_t>(step) * extra_step_bytes(kKind.bits));
     const PairScales scales = scales_of(col);
+    if constexpr (kKind.grid) return read_grid(at, scales, low, high);
     uint2 pairs[2];  // of the first and second four columns, a word a row
     load_pairs(main, half, run, pairs);
 #pragma unroll
@@ -51,7 +52,7 @@ class PackedPair {
 
  private:
   static constexpr PackedKind kKind = packed_kind(kType);
-  static constexpr bool kNarrow = is_narrow(kKind.scales);
+  static constexpr bool kNarrow = is_narrow(kKind.scales) && !kKind.grid;
   static constexpr bool kMinima = has_minima(kKind.scales) || kKind.scales == ScaleKind::kFourBits;
 
   __device__ const uint32_t* words_at(int64_t bytes) const { return reinterpret_cast<const uint32_t*>(tile_ + bytes); }
@@ -78,6 +79,18 @@ class PackedPair {
     }
   }
 
+  // A run of a grid in each row.
+  __device__ void read_grid(int col, const PairScales& scales, float (&low)[kChunk], float (&high)[kChunk]) const {
+    static_assert(kChunk == 8);
+#pragma unroll
+    for (int hi = 0; hi < 2; ++hi) {
+      const GridRun run = packed_run<kType>(tile_, planes_, g_ + 8 * hi, col);
+      const float scale = __fmul_rn(scales.scale[hi], grid_factor(kType));
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) (hi == 0 ? low : high)[i] = __fmul_rn(scale, grid_level<kType>(run, i));
+    }
+  }
+
   // Two columns of row g + 8 kHi.
   template <int kHi>
   __device__ static void unpack(uint32_t word, uint32_t above, int half, int u, int s, const PairScales& scales,
@@ -98,7 +111,7 @@ class PackedPair {
         words_at(planes_.scales + static_cast<int64_t>(col / kRecordCols) * record_bytes(kScales));
     const auto* const after = record + record_words(kScales);
     const int group = static_cast<int>(col % kRecordCols / 32), in_group = static_cast<int>(col % 32 / 16);
-    constexpr bool kWide = kScales == ScaleKind::kSignedWide;
+    constexpr bool kWide = is_signed_wide(kScales);
     const uint32_t word = record[kWide ? wide_scale_word(g_, group) : scale_word(g_, group)];
     PairScales scales;
 #pragma unroll

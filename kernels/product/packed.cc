@@ -73,11 +73,17 @@ int rows_that_fit(const PackedProduct& p) {
   return fit / kMaxTileRows * kMaxTileRows;
 }
 
-// Keeps only the parts that one of the two sets of kernels multiplies.
-PackedProduct with_parts(PackedProduct p, bool others) {
+enum class KernelSet { kUsual, kOthers, kGrids };
+
+KernelSet set_of(WeightType type) {
+  return is_grid(type) ? KernelSet::kGrids : is_other(type) ? KernelSet::kOthers : KernelSet::kUsual;
+}
+
+// Keeps only the parts that one of the sets of kernels multiplies.
+PackedProduct with_parts(PackedProduct p, KernelSet set) {
   int count = 0;
   for (int i = 0; i < p.part_count; ++i) {
-    if (is_other(p.parts[i].type) == others) p.parts[count++] = p.parts[i];
+    if (set_of(p.parts[i].type) == set) p.parts[count++] = p.parts[i];
   }
   p.part_count = count;
   return p;
@@ -88,9 +94,10 @@ void launch_rows(PackedProduct p, CudaStream& stream) {
   auto* const sums = plans.sums().as<std::byte>();
   p.run_sums = reinterpret_cast<float*>(sums + p.rows * sums_row_bytes(p));
   p.arrived = plans.arrived().as<uint32_t>();
-  const PackedProduct others = with_parts(p, true);
+  const PackedProduct others = with_parts(p, KernelSet::kOthers), grids = with_parts(p, KernelSet::kGrids);
   if (others.part_count > 0) packed_product_of_others(others, stream);
-  p = with_parts(p, false);
+  if (grids.part_count > 0) packed_product_of_grids(grids, stream);
+  p = with_parts(p, KernelSet::kUsual);
   if (p.part_count == 0) return;
   if (!has_whole_x(p) && has_minima(p)) {
     p.x_sums = reinterpret_cast<uint32_t*>(sums);

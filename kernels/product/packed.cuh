@@ -14,6 +14,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/product/packed.h"
 #include "kernels/product/packed_fragments.cuh"
+#include "kernels/product/packed_grids.cuh"
 #include "kernels/product/packed_outputs.cuh"
 #include "kernels/product/packed_steps.cuh"
 #include "kernels/product/packed_x.cuh"
@@ -77,6 +78,7 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
       shared +
       (Shape::kWhole ? whole_x_bytes(p) : Shape::kParts * kStages * Shape::kStageBytes + run * Shape::kSumsBytes));
   const int thread = static_cast<int>(threadIdx.x) - run * Shape::kWarps * 32;  // of the run
+  if constexpr (Kind::kGrid) copy_grid<Kind>();
   const XSource<Shape> x(p, thread, x_shared);
   auto* const scales = reinterpret_cast<float4*>(shared + x_bytes<Shape>(p) + warp * kTiles * Shape::kScaleBytes);
 
@@ -183,7 +185,7 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
           stage_scales<kScales>(raw_scales[m], lane, scales + m * kTileScales);
-          if constexpr (kMinima || kNarrowMinima) {
+          if constexpr (kMinima || kNarrowMinima || Kind::kWord) {
             scales[m * kTileScales + 64 + lane] = *reinterpret_cast<const float4*>(&raw_scales[m]);
           }
         }
@@ -196,10 +198,10 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
         uint32_t a[kTiles][2][4];
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
-          if (Kind::kNarrow || (kBits != 16 && half == 0)) {
-            scale[m] = scales[m * kTileScales + scale_slot(2 * j + (Kind::kNarrow ? half : 0), lane / 4)];
+          if (Kind::kTwoScales || (kBits != 16 && half == 0)) {
+            scale[m] = scales[m * kTileScales + scale_slot(2 * j + (Kind::kTwoScales ? half : 0), lane / 4)];
           }
-          fragments_of<Kind>(raw[m][j % kDepth], half, zero, a[m]);
+          unpack_half<Kind>(raw[m][j % kDepth], scales + m * kTileScales + 64 + lane, j, half, zero, a[m]);
           if (half == 1 && step + kDepth < load_end) load_tile(m, j + kDepth, raw[m][j % kDepth]);
         }
         add_half<Shape, Kind>(a, scale, half, x_lane + half * x_half, sums);

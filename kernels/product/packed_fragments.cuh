@@ -16,9 +16,12 @@ struct Kind {
   static constexpr PackedKind kKind = packed_kind(kType);
   static constexpr int kBits = kKind.bits;
   static constexpr ScaleKind kScales = kKind.scales;
-  static constexpr bool kLevels = kKind.levels, kNarrow = is_narrow(kScales);
+  static constexpr bool kLevels = kKind.levels, kGrid = kKind.grid, kWord = has_word(kScales);
+  static constexpr bool kTwoScales = is_narrow(kScales), kNarrow = kTwoScales && !kGrid;  // the order of columns
+  static constexpr WeightType kWeight = kType;
 };
-// Calls body(Kind) for a type. Each kernel has one of the two sets: the types of most files, or the others (packed.h).
+// Calls body(Kind) for a type. Each kernel has one of the sets: the types of most files, the others, or those with
+// grids (packed.h).
 struct UsualKinds {
   template <typename Body>
   __device__ static void with(WeightType type, const Body& body) {
@@ -56,6 +59,23 @@ struct OtherKinds {
         return body(Kind<WeightType::kIQ4NL>{});
       default:
         return body(Kind<WeightType::kIQ4XS>{});
+    }
+  }
+};
+struct GridKinds {
+  template <typename Body>
+  __device__ static void with(WeightType type, const Body& body) {
+    switch (type) {
+      case WeightType::kIQ2XXS:
+        return body(Kind<WeightType::kIQ2XXS>{});
+      case WeightType::kIQ2XS:
+        return body(Kind<WeightType::kIQ2XS>{});
+      case WeightType::kIQ2S:
+        return body(Kind<WeightType::kIQ2S>{});
+      case WeightType::kIQ3XXS:
+        return body(Kind<WeightType::kIQ3XXS>{});
+      default:
+        return body(Kind<WeightType::kIQ3S>{});
     }
   }
 };
@@ -173,7 +193,7 @@ template <ScaleKind kScales>
 __device__ inline RawScales load_scales(const char* record, int lane, uint64_t policy) {
   RawScales raw{};
   const char* const after = record + record_words(kScales) * 4;
-  if constexpr (kScales == ScaleKind::kSignedWide) {
+  if constexpr (is_signed_wide(kScales)) {
     raw.first.x = load_word(record + lane * 4, policy);
   } else {
     raw.first = load_two(record + lane * 8, policy);
@@ -181,8 +201,9 @@ __device__ inline RawScales load_scales(const char* record, int lane, uint64_t p
   if constexpr (kScales == ScaleKind::kHalfMin) raw.second = load_two(after + lane * 8, policy);
   if constexpr (kScales == ScaleKind::kSixBits || kScales == ScaleKind::kFourBits)
     raw.second = load_two(after + lane / 4 * 8, policy);
-  if constexpr (kScales == ScaleKind::kSigned || kScales == ScaleKind::kSignedWide)
+  if constexpr (is_signed_narrow(kScales) || is_signed_wide(kScales))
     raw.second.x = load_word(after + lane / 4 * 4, policy);
+  if constexpr (has_word(kScales)) raw.second.y = load_word(record + lane_word(kScales, lane) * 4, policy);
   return raw;
 }
 
@@ -210,7 +231,7 @@ __device__ inline int scale_slot(int group, int g) { return group * 8 + (g ^ (gr
 template <ScaleKind kScales>
 __device__ inline void stage_scales(const RawScales& raw, int lane, float4* to) {
   const int g = lane / 4, t = lane % 4;
-  if constexpr (kScales == ScaleKind::kSigned) {
+  if constexpr (is_signed_narrow(kScales)) {
     const float2 d = halves_of(raw.second.x);
     const float low = d.x * 64.0f, high = d.y * 64.0f;
 #pragma unroll
@@ -227,7 +248,7 @@ __device__ inline void stage_scales(const RawScales& raw, int lane, float4* to) 
       to[scale_slot(2 * t + e, g)] =
           make_float4(byte_of<0>(s) * low, byte_of<2>(s) * high, byte_of<1>(s) * low, byte_of<3>(s) * high);
     }
-  } else if constexpr (kScales == ScaleKind::kSignedWide) {
+  } else if constexpr (is_signed_wide(kScales)) {
     const float2 d = halves_of(raw.second.x);
     const float low = d.x * 64.0f, high = d.y * 64.0f;
     const uint32_t s = raw.first.x ^ 0x80808080u;  // s + 128

@@ -13,6 +13,7 @@
 #include "kernels/product/cuda_memory.h"
 #include "kernels/product/packed.h"
 #include "kernels/product/packed_fragments.cuh"
+#include "kernels/product/packed_grids.cuh"
 #include "kernels/product/packed_outputs.cuh"
 #include "kernels/product/packed_steps.cuh"
 
@@ -95,7 +96,7 @@ struct WeightCopies {
   static constexpr int kTiles = Shape::kWeightTiles, kTileStep = Shape::tile_step(kBits);
   static constexpr int kMain = main_step_bytes(kBits), kExtra = extra_step_bytes(kBits);
   const char* tiles[kTiles];
-  uint32_t main, extra, scales, after;  // from there on
+  uint32_t main, extra, scales, after, word;  // from there on
   uint32_t to, to_extra, to_scales;
   int cols;
 
@@ -110,7 +111,8 @@ struct WeightCopies {
     main = lane * main_lane_bytes(kBits);
     constexpr bool kPairs = kScales == ScaleKind::kSixBits || kScales == ScaleKind::kFourBits;
     extra = static_cast<uint32_t>(planes.extra) + lane * extra_lane_bytes(kBits);
-    scales = record + lane * (kScales == ScaleKind::kSignedWide ? 4 : 8);
+    scales = record + lane * (is_signed_wide(kScales) ? 4 : 8);
+    word = record + lane_word(kScales, static_cast<int>(lane)) * 4;
     after =
         record + record_words(kScales) * 4 + (kScales == ScaleKind::kHalfMin ? lane * 8 : lane / 4 * (kPairs ? 8 : 4));
     to = shared + Shape::weights_at(kBits) + warp * (kTiles * kTileStep) + lane * main_lane_bytes(kBits);
@@ -143,14 +145,15 @@ struct WeightCopies {
     for (int m = 0; m < kTiles; ++m) {
       const uint32_t at = to_scales + (record % 2 * Shape::kTiles + m) * Shape::kRawApart;
       const char* const from = tiles[m] + record * static_cast<uint32_t>(record_bytes(kScales));
-      constexpr bool kSigned = kScales == ScaleKind::kSigned || kScales == ScaleKind::kSignedWide;
-      if constexpr (kScales == ScaleKind::kSignedWide) {
+      constexpr bool kSigned = is_signed_narrow(kScales) || is_signed_wide(kScales);
+      if constexpr (is_signed_wide(kScales)) {
         copy_word(at, from + scales, 4);
       } else {
         copy_cached<8>(at, from + scales);
       }
       if constexpr (has_minima(kScales) || kScales == ScaleKind::kFourBits) copy_cached<8>(at + 8, from + after);
       if constexpr (kSigned) copy_word(at + 8, from + after, 4);
+      if constexpr (has_word(kScales)) copy_word(at + 12, from + word, 4);
     }
   }
 };
@@ -224,10 +227,10 @@ __device__ inline void add_step(const unsigned char* x_lane, const unsigned char
     uint32_t a[kTiles][2][4];
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      if (Kind::kNarrow || (kBits != 16 && half == 0)) {
-        scale[m] = scales[m * (Shape::kScaleBytes / 16) + scale_slot(group + (Kind::kNarrow ? half : 0), lane / 4)];
+      if (Kind::kTwoScales || (kBits != 16 && half == 0)) {
+        scale[m] = scales[m * (Shape::kScaleBytes / 16) + scale_slot(group + (Kind::kTwoScales ? half : 0), lane / 4)];
       }
-      fragments_of<Kind>(raw[m], half, zero, a[m]);
+      unpack_half<Kind>(raw[m], raw_scales + m * (Shape::kRawApart / 16), group / 2, half, zero, a[m]);
     }
     add_half<Shape, Kind>(a, scale, half, x_lane + half * x_half, sums);
     if constexpr (Kind::kScales == ScaleKind::kFourBits) {
@@ -249,6 +252,7 @@ __device__ inline void sum_run(const PackedProduct& p, const PackedPart& part, i
   // Sums whole records: columns beyond the matrix are multiplied by zeros of x.
   const int begin = records * run / p.runs * kStepsARecord, end = records * (run + 1) / p.runs * kStepsARecord;
   const uint32_t zero = pair_of_value(static_cast<float>(Kind::kKind.zero) * (-1.0f / 64.0f));
+  if constexpr (Kind::kGrid) copy_grid<Kind>();
   const XCopies<Shape> x(p, static_cast<int>(blockIdx.x) - run * p.row_tiles, shared_address(shared));
   const WeightCopies<Shape, kBits, kScales> weights(p, part, first_tile, shared_address(shared));
   const unsigned char* const x_lane = shared + lane / 4 * 64 + lane % 4 * (Kind::kNarrow ? 8 : 16);

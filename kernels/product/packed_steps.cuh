@@ -24,6 +24,25 @@ __device__ inline uint4 narrow_x(const unsigned char* from) {
   return make_uint4(b0.x, b0.y, b1.x, b1.y);
 }
 
+// Where a scale covers 16 columns in the order that others have for 32: the first 16 are those of lanes t = 0 and 1,
+// which have zeros in place of the others' weights, and the other way about.
+__device__ inline void add_two_groups(const uint32_t (&a)[2][4], const float4& scale, const uint4& b,
+                                      float (&sums)[4]) {
+  const bool first = threadIdx.x % 4 < 2;
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    float product[4] = {};
+#pragma unroll
+    for (int u = 0; u < 2; ++u) {
+      uint32_t own[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) own[i] = first == (part == 0) ? a[u][i] : 0;
+      multiply(product, own, u == 0 ? b.x : b.z, u == 0 ? b.y : b.w, __nv_bfloat16{});
+    }
+    add_scaled(sums, part == 0 ? scale.x : scale.z, part == 0 ? scale.y : scale.w, product);
+  }
+}
+
 // Adds half a step: the weights `a` times x, which the lane reads at `x`, times their scales.
 template <typename Shape, typename Kind>
 __device__ inline void add_half(const uint32_t (&a)[Shape::kWeightTiles][2][4],
@@ -49,6 +68,8 @@ __device__ inline void add_half(const uint32_t (&a)[Shape::kWeightTiles][2][4],
         multiply(second_product, a[m][1], b.z, b.w, __nv_bfloat16{});
         add_scaled(sums[i][m], scale[m].x, scale[m].y, first_product);
         add_scaled(sums[i][m], scale[m].z, scale[m].w, second_product);
+      } else if constexpr (Kind::kTwoScales) {
+        add_two_groups(a[m], scale[m], b, sums[i][m]);
       } else {
         float group[4] = {};
         multiply(group, a[m][0], b.x, b.y, __nv_bfloat16{});

@@ -54,10 +54,33 @@ __device__ Quad quad_of(const uint8_t* block, int first, Place place) {
   return quad;
 }
 
+// A lane's words of one step of a grid's runs.
+template <WeightType kType>
+__device__ void store_grid_step(const Store& p, char* tile, const TilePlanes& planes, int row, int step, int lane) {
+  constexpr PackedKind kind = packed_kind(kType);
+  uint32_t main[2] = {}, extra = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int half = i / 2, hi = i % 2, col = step * kStepCols + 32 * half + lane % 4 * 8;
+    const uint8_t* const block = p.blocks.at(row + lane / 4 + 8 * hi, col);
+    if (block == nullptr) continue;
+    const GridRun run = grid_run(kType, block, col % kRecordCols / 8);
+    main[half] |= grid_main(kType, run) << 16 * hi;
+    extra |= run.signs << (16 * half + 8 * hi);
+  }
+  reinterpret_cast<uint2*>(tile + static_cast<int64_t>(step) * main_step_bytes(kind.bits))[lane] =
+      make_uint2(main[0], main[1]);
+  if constexpr (has_extra(kind.bits)) {
+    reinterpret_cast<uint32_t*>(tile + planes.extra + static_cast<int64_t>(step) * extra_step_bytes(kind.bits))[lane] =
+        extra;
+  }
+}
+
 // A lane's words of one step.
 template <WeightType kType>
 __device__ void store_step(const Store& p, char* tile, const TilePlanes& planes, int row, int step, int lane) {
   constexpr PackedKind kind = packed_kind(kType);
+  if constexpr (kind.grid) return store_grid_step<kType>(p, tile, planes, row, step, lane);
   constexpr bool kNarrow = is_narrow(kind.scales);
   uint32_t main[8] = {}, extra[2] = {};
 #pragma unroll
@@ -97,6 +120,20 @@ __device__ void store_step(const Store& p, char* tile, const TilePlanes& planes,
   if (kind.bits == 6) reinterpret_cast<uint2*>(above)[lane] = make_uint2(extra[0], extra[1]);
 }
 
+// The bits that the planes do not have of a lane's runs of a record.
+template <WeightType kType>
+__device__ uint32_t word_of_lane(const Store& p, int row, int first_col, int lane) {
+  uint32_t word = 0;
+  for (int i = 0; i < 16; ++i) {
+    const int step = i / 4, half = i / 2 % 2, hi = i % 2, col = first_col + step * kStepCols + 32 * half + lane % 4 * 8;
+    const uint8_t* const block = p.blocks.at(row + lane / 4 + 8 * hi, col);
+    if (block == nullptr) continue;
+    const GridRun run = grid_run(kType, block, col % kRecordCols / 8);
+    word |= grid_more(kType, run) << (8 * step + grid_more_at(half, hi));
+  }
+  return word;
+}
+
 // A lane's words of one record: of row pair lane / 4 and the groups 2 (lane % 4) and the next.
 template <WeightType kType>
 __device__ void store_record(const Store& p, uint32_t* record, int row, int first_col, int lane) {
@@ -121,7 +158,7 @@ __device__ void store_record(const Store& p, uint32_t* record, int row, int firs
                                                                       << 16;
     } else if (kind.scales == ScaleKind::kFourBits) {
       *word = at(low, 2 * group) | at(high, 2 * group) << 16;
-    } else if (kind.scales == ScaleKind::kSigned) {
+    } else if (is_signed_narrow(kind.scales)) {
       *word = signed_scale(low, 2 * group) | signed_scale(low, 2 * group + 1) << 8 |
               signed_scale(high, 2 * group) << 16 | signed_scale(high, 2 * group + 1) << 24;
     } else {
@@ -132,10 +169,12 @@ __device__ void store_record(const Store& p, uint32_t* record, int row, int firs
     if (kind.scales == ScaleKind::kSixBits || kind.scales == ScaleKind::kFourBits) {
       after[2 * g] = at(low, kD) | at(low, kD + 2) << 16;
       after[2 * g + 1] = at(high, kD) | at(high, kD + 2) << 16;
-    } else if (kind.scales == ScaleKind::kSigned || kind.scales == ScaleKind::kSignedWide) {
+    } else if (is_signed_narrow(kind.scales) || is_signed_wide(kind.scales)) {
       after[g] = at(low, kD) | at(high, kD) << 16;
     }
   }
+  if constexpr (has_word(kind.scales))
+    record[lane_word(kind.scales, lane)] = word_of_lane<kType>(p, row, first_col, lane);
 }
 
 // Grid: records x tiles of the run; a warp a step.
@@ -156,12 +195,15 @@ __global__ void __launch_bounds__(kThreads) store_weight_kernel(Store p) {
 
 void (*store_kernel_of(WeightType type))(Store) {
   constexpr void (*kKernels[])(Store) = {
-      store_weight_kernel<WeightType::kQ4_0>,  store_weight_kernel<WeightType::kQ4_1>,
-      store_weight_kernel<WeightType::kQ5_0>,  store_weight_kernel<WeightType::kQ5_1>,
-      store_weight_kernel<WeightType::kQ8_0>,  store_weight_kernel<WeightType::kQ4K>,
-      store_weight_kernel<WeightType::kQ5K>,   store_weight_kernel<WeightType::kQ6K>,
-      store_weight_kernel<WeightType::kQ2K>,   store_weight_kernel<WeightType::kQ3K>,
-      store_weight_kernel<WeightType::kIQ4NL>, store_weight_kernel<WeightType::kIQ4XS>};
+      store_weight_kernel<WeightType::kQ4_0>,   store_weight_kernel<WeightType::kQ4_1>,
+      store_weight_kernel<WeightType::kQ5_0>,   store_weight_kernel<WeightType::kQ5_1>,
+      store_weight_kernel<WeightType::kQ8_0>,   store_weight_kernel<WeightType::kQ4K>,
+      store_weight_kernel<WeightType::kQ5K>,    store_weight_kernel<WeightType::kQ6K>,
+      store_weight_kernel<WeightType::kQ2K>,    store_weight_kernel<WeightType::kQ3K>,
+      store_weight_kernel<WeightType::kIQ4NL>,  store_weight_kernel<WeightType::kIQ4XS>,
+      store_weight_kernel<WeightType::kIQ2XXS>, store_weight_kernel<WeightType::kIQ2XS>,
+      store_weight_kernel<WeightType::kIQ2S>,   store_weight_kernel<WeightType::kIQ3XXS>,
+      store_weight_kernel<WeightType::kIQ3S>};
   CHECK(!is_plain(type), weight_type_info(type).name, " is not packed");
   return kKernels[quantised_index(type)];
 }
@@ -200,8 +242,8 @@ __global__ void __launch_bounds__(kThreads)
       load_chunk(p.type, from.data, row * cols + col, count, aligned, values);
     } else {
       using enum WeightType;
-      unpack_chunk_of<kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4K, kQ5K, kQ6K, kQ2K, kQ3K, kIQ4NL, kIQ4XS>(from, cols, row,
-                                                                                                       col, values);
+      unpack_chunk_of<kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4K, kQ5K, kQ6K, kQ2K, kQ3K, kIQ4NL, kIQ4XS, kIQ2XXS, kIQ2XS,
+                      kIQ2S, kIQ3XXS, kIQ3S>(from, cols, row, col, values);
       if (p.out_type != p.type) {  // where they are equal, the store rounds
 #pragma unroll
         for (float& value : values) value = rounded_to(p.type, value);

@@ -49,9 +49,11 @@ HEADRACE_BOTH constexpr unsigned block_six_bits(const uint8_t* block, int group)
          ((both >> 4) | static_cast<unsigned>(p[group] >> 6) << 4) << 8;
 }
 
-// Of Q6_K and Q3_K: the scale of each 16 weights; of IQ4_XS: of each 32. A signed byte.
+// Of Q6_K, Q3_K, IQ2_XS and IQ2_S: the scale of each 16 weights; of IQ4_XS and the other grids: of each 32. A signed
+// byte.
 HEADRACE_BOTH constexpr unsigned block_signed_scale(WeightType type, const uint8_t* block, int number) {
   if (type == WeightType::kQ6K) return block[192 + number];
+  if (is_grid(type)) return grid_scale(type, block, has_narrow_scales(type) ? number : 2 * number);
   unsigned low, high;
   if (type == WeightType::kQ3K) {
     low = block[96 + number % 8] >> number / 8 * 4 & 15u;

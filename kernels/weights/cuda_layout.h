@@ -11,13 +11,8 @@
 
 #include <cstdint>
 
+#include "kernels/weights/grids.h"
 #include "kernels/weights/type.h"
-
-#if defined(__CUDACC__)
-#define HEADRACE_BOTH __host__ __device__
-#else
-#define HEADRACE_BOTH
-#endif
 
 namespace headrace::kernels::cuda {
 
@@ -28,21 +23,33 @@ constexpr int kStepsARecord = kRecordCols / kStepCols;
 
 enum class ScaleKind : uint8_t {
   kNone,
-  kHalf,        // d in f16, a row and 32 columns; the weight is d * (q - zero)
-  kHalfMin,     // d and m in f16, a row and 32 columns: d * q + m
-  kSixBits,     // s and m in 6 bits, a row and 32 columns, d and dmin in f16 a row and 256: (d s) q - dmin m
-  kSigned,      // s in 8 bits, a row and 16 columns, d in f16 a row and 256: (d s) (q - zero)
-  kSignedWide,  // the same with s a row and 32 columns
-  kFourBits,    // s and m in 4 bits, a row and 16 columns, d and dmin in f16 a row and 256: (d s) q - dmin m
+  kHalf,            // d in f16, a row and 32 columns; the weight is d * (q - zero)
+  kHalfMin,         // d and m in f16, a row and 32 columns: d * q + m
+  kSixBits,         // s and m in 6 bits, a row and 32 columns, d and dmin in f16 a row and 256: (d s) q - dmin m
+  kSigned,          // s in 8 bits, a row and 16 columns, d in f16 a row and 256: (d s) (q - zero)
+  kSignedWide,      // the same with s a row and 32 columns
+  kFourBits,        // s and m in 4 bits, a row and 16 columns, d and dmin in f16 a row and 256: (d s) q - dmin m
+  kSignedWord,      // kSigned, and a word for each lane and 256 columns
+  kSignedWideWord,  // kSignedWide, and such a word
 };
+
+HEADRACE_BOTH constexpr bool has_word(ScaleKind scales) {
+  return scales == ScaleKind::kSignedWord || scales == ScaleKind::kSignedWideWord;
+}
+HEADRACE_BOTH constexpr bool is_signed_wide(ScaleKind scales) {
+  return scales == ScaleKind::kSignedWide || scales == ScaleKind::kSignedWideWord;
+}
+HEADRACE_BOTH constexpr bool is_signed_narrow(ScaleKind scales) {
+  return scales == ScaleKind::kSigned || scales == ScaleKind::kSignedWord;
+}
 
 // Minima of 32 columns: products multiply them by sums of x.
 HEADRACE_BOTH constexpr bool has_minima(ScaleKind scales) {
   return scales == ScaleKind::kHalfMin || scales == ScaleKind::kSixBits;
 }
-// Scales of 16 columns: another order of columns.
+// Scales of 16 columns: another order of columns, but for grids.
 HEADRACE_BOTH constexpr bool is_narrow(ScaleKind scales) {
-  return scales == ScaleKind::kSigned || scales == ScaleKind::kFourBits;
+  return is_signed_narrow(scales) || scales == ScaleKind::kFourBits;
 }
 
 struct PackedKind {
@@ -50,6 +57,7 @@ struct PackedKind {
   int zero;
   ScaleKind scales;
   bool levels = false;  // q is not the bits, but level_of() them
+  bool grid = false;    // the planes have places in a grid and signs, see "Grids" below
 };
 
 HEADRACE_BOTH constexpr PackedKind packed_kind(WeightType type) {
@@ -78,6 +86,16 @@ HEADRACE_BOTH constexpr PackedKind packed_kind(WeightType type) {
       return {4, 128, ScaleKind::kHalf, true};
     case WeightType::kIQ4XS:
       return {4, 128, ScaleKind::kSignedWide, true};
+    case WeightType::kIQ2XXS:
+      return {2, 0, ScaleKind::kSignedWide, false, true};
+    case WeightType::kIQ2XS:
+      return {2, 0, ScaleKind::kSigned, false, true};
+    case WeightType::kIQ2S:
+      return {2, 0, ScaleKind::kSignedWord, false, true};
+    case WeightType::kIQ3XXS:
+      return {3, 0, ScaleKind::kSignedWide, false, true};
+    case WeightType::kIQ3S:
+      return {3, 0, ScaleKind::kSignedWideWord, false, true};
     default:
       return {16, 0, ScaleKind::kNone};
   }
@@ -107,6 +125,8 @@ HEADRACE_BOTH constexpr int record_bytes(ScaleKind scales) {
          : scales == ScaleKind::kSixBits || scales == ScaleKind::kFourBits ? 320
          : scales == ScaleKind::kSigned                                    ? 288
          : scales == ScaleKind::kSignedWide                                ? 160
+         : scales == ScaleKind::kSignedWord                                ? 288 + 128
+         : scales == ScaleKind::kSignedWideWord                            ? 160 + 128
                                                                            : 0;
 }
 
@@ -214,6 +234,40 @@ HEADRACE_BOTH constexpr uint32_t pair_of(uint32_t main, uint32_t extra, int half
 HEADRACE_BOTH constexpr int scale_word(int g, int group) { return (g * 4 + group / 2) * 2 + group % 2; }
 HEADRACE_BOTH constexpr int wide_scale_word(int g, int group) { return g * 4 + group / 2; }
 // Then, a row pair g: d, dmin of row g, of row g + 8 (kSixBits, kFourBits); d of both (kSigned, kSignedWide).
-HEADRACE_BOTH constexpr int record_words(ScaleKind scales) { return scales == ScaleKind::kSignedWide ? 32 : 64; }
+HEADRACE_BOTH constexpr int record_words(ScaleKind scales) { return is_signed_wide(scales) ? 32 : 64; }
+// Then, where there are some, the lanes' words.
+HEADRACE_BOTH constexpr int lane_word(ScaleKind scales, int lane) { return record_words(scales) + 8 + lane; }
+
+// ---- Grids ---------------------------------------------------------------------------------------------------------
+
+// Lane 4 g + t has the runs of the columns 8 t to 8 t + 7 of each half of a step, of rows g and g + 8: 16 bits each in
+// the main plane, row g's low. A place in IQ2_XXS's grid has 8 of them, in IQ2_XS's 9, and in IQ2_S's the lowest 8 of
+// 10; the signs follow, of IQ2_XS seven. Of IQ3 these are the lowest 8 bits of two places, and the extra plane has the
+// signs. The lane's word of the record has two more bits for each run, in the order of steps, halves and rows.
+HEADRACE_BOTH constexpr unsigned grid_main(WeightType type, const GridRun& run) {
+  if (is_grid_of_3(type)) return (run.first & 255) | (run.second & 255) << 8;
+  return type == WeightType::kIQ2XS ? run.first | (run.signs & 127) << 9 : (run.first & 255) | run.signs << 8;
+}
+HEADRACE_BOTH constexpr unsigned grid_more(WeightType type, const GridRun& run) {  // of the lane's word
+  return type == WeightType::kIQ3S ? run.first >> 8 | run.second >> 8 << 1 : run.first >> 8;
+}
+HEADRACE_BOTH constexpr int grid_more_at(int half, int hi) { return 4 * half + 2 * hi; }  // and 8 for each step
+// The run again. main, extra: the lane's words of half and step; more: the lane's word from the step's bits on.
+HEADRACE_BOTH constexpr GridRun grid_run_of(WeightType type, unsigned main, unsigned extra, unsigned more, int half,
+                                            int hi) {
+  const unsigned bits = main >> 16 * hi & 0xffff, high = more >> grid_more_at(half, hi) & 3;
+  switch (type) {
+    case WeightType::kIQ2XXS:
+      return {bits & 255, 0, bits >> 8};
+    case WeightType::kIQ2XS:
+      return {bits & 511, 0, eight_signs(bits >> 9)};
+    case WeightType::kIQ2S:
+      return {(bits & 255) | high << 8, 0, bits >> 8};
+    case WeightType::kIQ3XXS:
+      return {bits & 255, bits >> 8, extra >> (16 * half + 8 * hi) & 255};
+    default:
+      return {(bits & 255) | (high & 1) << 8, bits >> 8 | (high & 2) << 7, extra >> (16 * half + 8 * hi) & 255};
+  }
+}
 
 }  // namespace headrace::kernels::cuda

@@ -7,6 +7,7 @@
 // same. A type without a minimum adds -0, which changes nothing.
 #pragma once
 
+#include "kernels/weights/grids.h"
 #include "kernels/weights/levels.h"
 #include "kernels/weights/type.h"
 
@@ -265,6 +266,52 @@ struct IQ4_XS {
   };
 };
 
+// Eight groups of four runs of eight weights, each of which is a place or two in a grid, and signs.
+template <WeightType kType, int kBytes_>
+struct Grid {
+  static constexpr int kElements = 256, kBytes = kBytes_;
+  struct Block {
+    const uint8_t* bytes;
+    float scales[16];
+    HEADRACE_INLINE void read(const uint8_t* block) {
+      bytes = block;
+      const float scale = splat_f16(block)[0] * grid_factor(kType);
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) scales[i] = scale * static_cast<float>(grid_scale(kType, block, i));
+    }
+  };
+  template <typename Round>
+  struct Group : TwoScales<Round> {
+    HEADRACE_INLINE void read(const Block& block, int number) {
+      uint64_t levels[4], signs[4];
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        const GridRun run = grid_run(kType, block.bytes, 4 * number + i);
+        levels[i] = levels_of(run);
+        signs[i] = kSignBytes.entries[run.signs];
+      }
+      Bytes bytes, minus;
+      memcpy(&bytes, levels, sizeof bytes);
+      memcpy(&minus, signs, sizeof minus);
+      this->set((bytes ^ minus) - minus, block.scales + 2 * number);
+    }
+  };
+  HEADRACE_SIMD uint64_t levels_of(const GridRun& run) {
+    if constexpr (kType == WeightType::kIQ2XXS) return kBytes2Xxs.entries[run.first];
+    if constexpr (kType == WeightType::kIQ2XS) return kBytes2Xs.entries[run.first];
+    if constexpr (kType == WeightType::kIQ2S) return kBytes2S.entries[run.first];
+    if constexpr (kType == WeightType::kIQ3XXS)
+      return kBytes3Xxs.entries[run.first] | uint64_t{kBytes3Xxs.entries[run.second]} << 32;
+    if constexpr (kType == WeightType::kIQ3S)
+      return kBytes3S.entries[run.first] | uint64_t{kBytes3S.entries[run.second]} << 32;
+  }
+};
+using IQ2_XXS = Grid<WeightType::kIQ2XXS, 66>;
+using IQ2_XS = Grid<WeightType::kIQ2XS, 74>;
+using IQ2_S = Grid<WeightType::kIQ2S, 82>;
+using IQ3_XXS = Grid<WeightType::kIQ3XXS, 98>;
+using IQ3_S = Grid<WeightType::kIQ3S, 110>;
+
 // Calls `body` with a value of the description of a quantised type.
 template <typename Body>
 void with_blocks_of(WeightType type, const Body& body) {
@@ -293,6 +340,16 @@ void with_blocks_of(WeightType type, const Body& body) {
       return body(IQ4_NL());
     case WeightType::kIQ4XS:
       return body(IQ4_XS());
+    case WeightType::kIQ2XXS:
+      return body(IQ2_XXS());
+    case WeightType::kIQ2XS:
+      return body(IQ2_XS());
+    case WeightType::kIQ2S:
+      return body(IQ2_S());
+    case WeightType::kIQ3XXS:
+      return body(IQ3_XXS());
+    case WeightType::kIQ3S:
+      return body(IQ3_S());
     default:
       __builtin_unreachable();
   }

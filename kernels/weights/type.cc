@@ -5,22 +5,17 @@
 namespace headrace {
 namespace {
 
-constexpr std::array<WeightTypeInfo, 15> kTypes = {{
-    {WeightType::kF32, "F32", 1, 4},
-    {WeightType::kF16, "F16", 1, 2},
-    {WeightType::kBF16, "BF16", 1, 2},
-    {WeightType::kQ4_0, "Q4_0", 32, 18},
-    {WeightType::kQ4_1, "Q4_1", 32, 20},
-    {WeightType::kQ5_0, "Q5_0", 32, 22},
-    {WeightType::kQ5_1, "Q5_1", 32, 24},
-    {WeightType::kQ8_0, "Q8_0", 32, 34},
-    {WeightType::kQ4K, "Q4_K", 256, 144},
-    {WeightType::kQ5K, "Q5_K", 256, 176},
-    {WeightType::kQ6K, "Q6_K", 256, 210},
-    {WeightType::kQ2K, "Q2_K", 256, 84},
-    {WeightType::kQ3K, "Q3_K", 256, 110},
-    {WeightType::kIQ4NL, "IQ4_NL", 32, 18},
-    {WeightType::kIQ4XS, "IQ4_XS", 256, 136},
+constexpr std::array<WeightTypeInfo, 20> kTypes = {{
+    {WeightType::kF32, "F32", 1, 4},           {WeightType::kF16, "F16", 1, 2},
+    {WeightType::kBF16, "BF16", 1, 2},         {WeightType::kQ4_0, "Q4_0", 32, 18},
+    {WeightType::kQ4_1, "Q4_1", 32, 20},       {WeightType::kQ5_0, "Q5_0", 32, 22},
+    {WeightType::kQ5_1, "Q5_1", 32, 24},       {WeightType::kQ8_0, "Q8_0", 32, 34},
+    {WeightType::kQ4K, "Q4_K", 256, 144},      {WeightType::kQ5K, "Q5_K", 256, 176},
+    {WeightType::kQ6K, "Q6_K", 256, 210},      {WeightType::kQ2K, "Q2_K", 256, 84},
+    {WeightType::kQ3K, "Q3_K", 256, 110},      {WeightType::kIQ4NL, "IQ4_NL", 32, 18},
+    {WeightType::kIQ4XS, "IQ4_XS", 256, 136},  {WeightType::kIQ2XXS, "IQ2_XXS", 256, 66},
+    {WeightType::kIQ2XS, "IQ2_XS", 256, 74},   {WeightType::kIQ2S, "IQ2_S", 256, 82},
+    {WeightType::kIQ3XXS, "IQ3_XXS", 256, 98}, {WeightType::kIQ3S, "IQ3_S", 256, 110},
 }};
 
 constexpr bool in_order() {

@@ -27,6 +27,11 @@ enum class WeightType : uint8_t {
   kQ3K,
   kIQ4NL,
   kIQ4XS,
+  kIQ2XXS,
+  kIQ2XS,
+  kIQ2S,
+  kIQ3XXS,
+  kIQ3S,
 };
 
 // The levels that the four bits of IQ4_NL and IQ4_XS stand for.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/weights/blocks.h"
+#include "kernels/weights/grids.h"
 #include "runtime/base/random.h"
 #include "runtime/model/convert.h"
 #include "runtime/model/decoder_tensors.h"
@@ -140,6 +141,20 @@ constexpr Moments moments_of(const int8_t (&levels)[16]) {
   return moments;
 }
 
+// Of the levels of a grid's entries, with signs that are random bits.
+template <typename Words, size_t kCount>
+constexpr Moments moments_of(const Words& grid, const uint8_t (&levels)[kCount], double factor) {
+  constexpr int kDigits = 2 * sizeof(grid.words[0]);
+  Moments moments{};
+  for (const auto word : grid.words) {
+    for (int i = 0; i < kDigits; ++i) {
+      const double level = factor * levels[word >> 4 * i & 15];
+      moments.square += level * level / (kDigits * Words::kEntries);
+    }
+  }
+  return moments;
+}
+
 // A weight is scale * group * level, and plus or minus min * group: levels and groups are random bits, the block's
 // scale and min are f16 numbers.
 struct Form {
@@ -151,6 +166,7 @@ struct Form {
 Form form_of(WeightType type) {
   constexpr Moments kNoGroup = {1, 1}, kGroup4 = uniform(0, 15), kGroup6 = uniform(0, 63), kSigned6 = uniform(-32, 31),
                     kGroup8 = uniform(-128, 127), kTable = moments_of(kLevels);
+  constexpr Moments kOdd = {16, 16 * 16 + 4 * (16 * 16 - 1) / 12.0};  // 1, 3, ... 31
   constexpr Form kForms[] = {
       {0, -1, 0, kNoGroup, uniform(-8, 7)},      // Q4_0
       {0, 2, -1, kNoGroup, uniform(0, 15)},      // Q4_1
@@ -164,6 +180,11 @@ Form form_of(WeightType type) {
       {108, -1, 0, kSigned6, uniform(-4, 3)},    // Q3_K
       {0, -1, 0, kNoGroup, kTable},              // IQ4_NL
       {0, -1, 0, kSigned6, kTable},              // IQ4_XS
+      {0, -1, 0, kOdd, moments_of(kGrid2Xxs, kLevels2, grid_factor(WeightType::kIQ2XXS))},
+      {0, -1, 0, kOdd, moments_of(kGrid2Xs, kLevels2, grid_factor(WeightType::kIQ2XS))},
+      {0, -1, 0, kOdd, moments_of(kGrid2S, kLevels2, grid_factor(WeightType::kIQ2S))},
+      {0, -1, 0, kOdd, moments_of(kGrid3Xxs, kLevels3Xxs, grid_factor(WeightType::kIQ3XXS))},
+      {0, -1, 0, kOdd, moments_of(kGrid3S, kLevels3S, grid_factor(WeightType::kIQ3S))},
   };
   CHECK(!is_plain(type), weight_type_info(type).name, " has no blocks");
   return kForms[quantised_index(type)];

@@ -8,13 +8,16 @@ namespace headrace {
 namespace {
 
 constexpr WeightMixture kMixtures[] = {
-    {"q4_0", WeightType::kQ4_0, WeightType::kQ4_0},     {"q4_1", WeightType::kQ4_1, WeightType::kQ4_1},
-    {"q5_0", WeightType::kQ5_0, WeightType::kQ5_0},     {"q5_1", WeightType::kQ5_1, WeightType::kQ5_1},
-    {"q8_0", WeightType::kQ8_0, WeightType::kQ8_0},     {"q4_k", WeightType::kQ4K, WeightType::kQ4K},
-    {"q5_k", WeightType::kQ5K, WeightType::kQ5K},       {"q6_k", WeightType::kQ6K, WeightType::kQ6K},
-    {"q2_k", WeightType::kQ2K, WeightType::kQ2K},       {"q3_k", WeightType::kQ3K, WeightType::kQ3K},
-    {"iq4_nl", WeightType::kIQ4NL, WeightType::kIQ4NL}, {"iq4_xs", WeightType::kIQ4XS, WeightType::kIQ4XS},
-    {"q4_k_m", WeightType::kQ4K, WeightType::kQ6K},     {"q5_k_m", WeightType::kQ5K, WeightType::kQ6K},
+    {"q4_0", WeightType::kQ4_0, WeightType::kQ4_0},        {"q4_1", WeightType::kQ4_1, WeightType::kQ4_1},
+    {"q5_0", WeightType::kQ5_0, WeightType::kQ5_0},        {"q5_1", WeightType::kQ5_1, WeightType::kQ5_1},
+    {"q8_0", WeightType::kQ8_0, WeightType::kQ8_0},        {"q4_k", WeightType::kQ4K, WeightType::kQ4K},
+    {"q5_k", WeightType::kQ5K, WeightType::kQ5K},          {"q6_k", WeightType::kQ6K, WeightType::kQ6K},
+    {"q2_k", WeightType::kQ2K, WeightType::kQ2K},          {"q3_k", WeightType::kQ3K, WeightType::kQ3K},
+    {"iq4_nl", WeightType::kIQ4NL, WeightType::kIQ4NL},    {"iq4_xs", WeightType::kIQ4XS, WeightType::kIQ4XS},
+    {"iq3_s", WeightType::kIQ3S, WeightType::kIQ3S},       {"iq3_xxs", WeightType::kIQ3XXS, WeightType::kIQ3XXS},
+    {"iq2_s", WeightType::kIQ2S, WeightType::kIQ2S},       {"iq2_xs", WeightType::kIQ2XS, WeightType::kIQ2XS},
+    {"iq2_xxs", WeightType::kIQ2XXS, WeightType::kIQ2XXS}, {"q4_k_m", WeightType::kQ4K, WeightType::kQ6K},
+    {"q5_k_m", WeightType::kQ5K, WeightType::kQ6K},
 };
 
 // The first and the last eighth of the layers, and every third between.

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "cache/base.h"
+#include "kernels/weights/grid_words.h"
 
 namespace headrace::testing_support {
 namespace {
@@ -39,6 +40,14 @@ std::vector<Scale> scales_of(WeightType type) {
       return {{0, 0.001f}};
     case WeightType::kIQ4XS:
       return {{0, 0.00005f}};
+    case WeightType::kIQ2XXS:
+    case WeightType::kIQ2XS:
+    case WeightType::kIQ2S:
+      return {{0, 0.002f}};
+    case WeightType::kIQ3XXS:
+      return {{0, 0.0005f}};
+    case WeightType::kIQ3S:
+      return {{0, 0.0006f}};
     default:
       CHECK(false, weight_type_info(type).name);
   }
@@ -120,6 +129,67 @@ float iq4_xs_weight(Bytes block, int i) {
   return f16_at(block) * static_cast<float>(scale) * table_level(block + 8 + 16 * group, i % 32);
 }
 
+bool odd(int bits) {
+  bool odd = false;
+  for (; bits != 0; bits &= bits - 1) odd = !odd;
+  return odd;
+}
+// Whether weight `place` of a run is negative, by the run's seven signs or (`all`) its eight.
+bool negative(int signs, int place, bool all) {
+  if (place == 7 && !all) return odd(signs);
+  return (signs >> place & 1) != 0;
+}
+
+uint32_t word_at(Bytes bytes) {
+  uint32_t word;
+  std::memcpy(&word, bytes, sizeof word);
+  return word;
+}
+
+float grid_weight(Bytes block, int scale, float factor, int level, bool minus) {
+  const float weight = f16_at(block) * (0.5f + static_cast<float>(scale)) * factor * static_cast<float>(level);
+  return minus ? -weight : weight;
+}
+
+// The formulas of IQ2_XXS, IQ2_XS and IQ2_S. Only the grids are the product's own, which gguf's values check
+// (tests/data/model).
+float iq2_weight(WeightType type, Bytes block, int i) {
+  constexpr int kValues[] = {8, 25, 43};
+  const int group = i / 32, run = i / 8, place = i % 8;
+  if (type == WeightType::kIQ2XXS) {
+    const Bytes of_group = block + 2 + 8 * group;
+    const uint32_t word = word_at(of_group + 4);
+    const int level = kValues[kGrid2Xxs.words[of_group[run % 4]] >> 4 * place & 15];
+    return grid_weight(block, static_cast<int>(word >> 28), 0.25f, level,
+                       negative(static_cast<int>(word >> 7 * (run % 4) & 127), place, false));
+  }
+  const bool small = type == WeightType::kIQ2XS;
+  const int scale = block[(small ? 66 : 74) + group] >> (i / 16 % 2 * 4) & 15;
+  if (small) {
+    const int both = block[2 + 2 * run] + 256 * block[3 + 2 * run];
+    return grid_weight(block, scale, 0.25f, kValues[kGrid2Xs.words[both % 512] >> 4 * place & 15],
+                       negative(both / 512, place, false));
+  }
+  const int index = block[2 + run] + 256 * (block[66 + group] >> (2 * (run % 4)) & 3);
+  return grid_weight(block, scale, 0.25f, kValues[kGrid2S.words[index] >> 4 * place & 15],
+                     negative(block[34 + run], place, true));
+}
+
+float iq3_weight(WeightType type, Bytes block, int i) {
+  constexpr int kValues[] = {4, 12, 20, 28, 36, 44, 52, 62};
+  const int group = i / 32, run = i / 8, four = i / 4, place = i % 4;
+  if (type == WeightType::kIQ3XXS) {
+    const uint32_t word = word_at(block + 66 + 4 * group);
+    return grid_weight(block, static_cast<int>(word >> 28), 0.5f,
+                       kValues[kGrid3Xxs.words[block[2 + four]] >> 4 * place & 15],
+                       negative(static_cast<int>(word >> 7 * (run % 4) & 127), i % 8, false));
+  }
+  const int scale = block[106 + group / 2] >> (group % 2 * 4) & 15;
+  const int index = block[2 + four] + 256 * (block[66 + group] >> (four % 8) & 1);
+  return grid_weight(block, scale, 2.0f, 2 * (kGrid3S.words[index] >> 4 * place & 15) + 1,
+                     negative(block[74 + run], i % 8, true));
+}
+
 }  // namespace
 
 std::vector<size_t> scale_places(WeightType type) {
@@ -173,6 +243,15 @@ std::vector<float> weights_of(WeightType type, const std::vector<std::byte>& blo
           break;
         case WeightType::kIQ4XS:
           weights.push_back(iq4_xs_weight(block, i));
+          break;
+        case WeightType::kIQ2XXS:
+        case WeightType::kIQ2XS:
+        case WeightType::kIQ2S:
+          weights.push_back(iq2_weight(type, block, i));
+          break;
+        case WeightType::kIQ3XXS:
+        case WeightType::kIQ3S:
+          weights.push_back(iq3_weight(type, block, i));
           break;
         default:
           weights.push_back(small_weight(type, block, i));

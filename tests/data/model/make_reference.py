@@ -14,7 +14,8 @@ from gguf.constants import GGML_QUANT_SIZES
 BLOCKS = 12
 # Where each block type keeps its f16 scales and minima.
 SCALES = {T.Q8_0: [0], T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208],
-          T.IQ4_NL: [0], T.IQ4_XS: [0], T.Q3_K: [108], T.Q2_K: [80, 82]}
+          T.IQ4_NL: [0], T.IQ4_XS: [0], T.Q3_K: [108], T.Q2_K: [80, 82],
+          T.IQ2_XXS: [0], T.IQ2_XS: [0], T.IQ2_S: [0], T.IQ3_XXS: [0], T.IQ3_S: [0]}
 SPECIAL = [0.0, -0.0, 5.960464477539063e-08, -3.0e-05, 1.0, -2.5]  # zeros, subnormals, a negative scale
 
 

@@ -205,7 +205,8 @@ TEST_P(BlocksProductTest, PartsAndThreadsChangeNoBit) {
   for (const auto& [compute, a_type] : {std::pair{DType::kF32, WeightType::kQ4K},
                                         {DType::kF16, WeightType::kQ2K},
                                         {DType::kBF16, WeightType::kQ4K},
-                                        {DType::kBF16, WeightType::kIQ4XS}}) {  // CUDA has two kernels for the parts
+                                        {DType::kBF16, WeightType::kIQ4XS},  // CUDA has two kernels for the parts
+                                        {DType::kBF16, WeightType::kIQ3S}}) {
     std::vector<std::byte> first;
     for (const int threads : {1, 2, 3}) {
       open(threads);

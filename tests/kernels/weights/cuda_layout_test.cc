@@ -138,6 +138,7 @@ Linear linear_of(WeightType type, const uint8_t* block, int i) {
 TEST(CudaWeightLayout, OneFusedMultiplyIsTheFormula) {
   constexpr int64_t kBlocks = 64;
   for (const WeightType type : kQuantisedTypes) {
+    if (is_grid(type)) continue;  // below
     const WeightTypeInfo& info = weight_type_info(type);
     const std::vector<std::byte> blocks = random_blocks(type, 5, kBlocks, info.block_elements);
     const std::vector<float> expected = weights_of(type, blocks);
@@ -150,6 +151,55 @@ TEST(CudaWeightLayout, OneFusedMultiplyIsTheFormula) {
       const unsigned bits = kernels::cuda::block_q(type, block, in_block);
       const auto q = static_cast<float>(kernels::cuda::packed_kind(type).levels ? kernels::cuda::level_of(bits) : bits);
       ASSERT_EQ(std::fma(q, linear.a, linear.b), expected[i]) << info.name << " weight " << i;
+    }
+  }
+}
+
+// The level of weight `i` of a run.
+int level_of_run(WeightType type, const GridRun& run, int i) {
+  switch (type) {
+    case WeightType::kIQ2XXS:
+      return kLevels2[kGrid2Xxs.words[run.first] >> 4 * i & 15];
+    case WeightType::kIQ2XS:
+      return kLevels2[kGrid2Xs.words[run.first] >> 4 * i & 15];
+    case WeightType::kIQ2S:
+      return kLevels2[kGrid2S.words[run.first] >> 4 * i & 15];
+    case WeightType::kIQ3XXS:
+      return kLevels3Xxs[kGrid3Xxs.words[i < 4 ? run.first : run.second] >> 4 * (i % 4) & 15];
+    default:
+      return kLevels3S[kGrid3S.words[i < 4 ? run.first : run.second] >> 4 * (i % 4) & 15];
+  }
+}
+
+// A lane packs its four runs of a step, finds them again, and their weights have the type's formula.
+TEST(CudaWeightLayout, RunsOfGridsAreFoundAgain) {
+  constexpr int kStep = 2;  // of its record
+  for (const WeightType type : kQuantisedTypes) {
+    if (!is_grid(type)) continue;
+    const WeightTypeInfo& info = weight_type_info(type);
+    const std::vector<std::byte> blocks = random_blocks(type, 9, 2, 256);  // of rows g and g + 8
+    const std::vector<float> expected = weights_of(type, blocks);
+    for (int t = 0; t < 4; ++t) {
+      uint32_t main[2] = {}, extra = 0, more = 0;
+      const auto block_of = [&](int hi) {
+        return reinterpret_cast<const uint8_t*>(blocks.data()) + hi * info.block_bytes;
+      };
+      for (const int half : {0, 1}) {
+        for (const int hi : {0, 1}) {
+          const GridRun run = grid_run(type, block_of(hi), 8 * kStep + 4 * half + t);
+          main[half] |= kernels::cuda::grid_main(type, run) << 16 * hi;
+          extra |= run.signs << (16 * half + 8 * hi);
+          more |= kernels::cuda::grid_more(type, run) << kernels::cuda::grid_more_at(half, hi);
+        }
+      }
+      for (int i = 0; i < 32; ++i) {
+        const int half = i / 16, hi = i / 8 % 2, place = i % 8, col = 64 * kStep + 32 * half + 8 * t + place;
+        const GridRun run = kernels::cuda::grid_run_of(type, main[half], extra, more, half, hi);
+        const float scale = half_at(block_of(hi)) * static_cast<float>(grid_scale(type, block_of(hi), col / 16));
+        const float weight = scale * grid_factor(type) * static_cast<float>(level_of_run(type, run, place));
+        ASSERT_EQ((run.signs >> place & 1) != 0 ? -weight : weight, expected[static_cast<size_t>(256 * hi + col)])
+            << info.name << " row " << hi << " column " << col;
+      }
     }
   }
 }

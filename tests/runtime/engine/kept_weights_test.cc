@@ -39,7 +39,9 @@ constexpr StoredType kQ4_0 = {2, WeightType::kQ4_0}, kQ4_1 = {3, WeightType::kQ4
                      kQ5_1 = {7, WeightType::kQ5_1}, kQ8_0 = {8, WeightType::kQ8_0}, kQ4K = {12, WeightType::kQ4K},
                      kQ5K = {13, WeightType::kQ5K}, kQ6K = {14, WeightType::kQ6K}, kQ2K = {10, WeightType::kQ2K},
                      kQ3K = {11, WeightType::kQ3K}, kIQ4NL = {20, WeightType::kIQ4NL},
-                     kIQ4XS = {23, WeightType::kIQ4XS};
+                     kIQ4XS = {23, WeightType::kIQ4XS}, kIQ2XXS = {16, WeightType::kIQ2XXS},
+                     kIQ2XS = {17, WeightType::kIQ2XS}, kIQ2S = {22, WeightType::kIQ2S},
+                     kIQ3XXS = {18, WeightType::kIQ3XXS}, kIQ3S = {21, WeightType::kIQ3S};
 
 GgufWriter::Tensor matrix(const std::string& name, int64_t rows, int64_t cols, const StoredType& type) {
   const std::vector<std::byte> blocks =
@@ -53,7 +55,7 @@ GgufWriter::Tensor ones(const std::string& name) {
   return {name, {kHidden}, 0, bytes, {}, {}};
 }
 
-// Four layers have every type; a file that mixes them as Q4_K_M, IQ4_XS and Q2_K files do.
+// Five layers have every type; a file that mixes them as Q4_K_M, IQ4_XS and Q2_K files do.
 GgufWriter mixed_gguf(int64_t layers) {
   GgufWriter out;
   out.add_string("general.architecture", "llama");
@@ -75,13 +77,14 @@ GgufWriter mixed_gguf(int64_t layers) {
   out.add_u32("tokenizer.ggml.bos_token_id", 0);
   out.add_u32("tokenizer.ggml.eos_token_id", 1);
   out.add_tensor(matrix("token_embd.weight", kVocab, kHidden, kQ6K));
-  const StoredType types[4][7] = {{kQ4K, kQ4K, kQ6K, kQ5K, kQ4K, kQ4K, kQ6K},
+  const StoredType types[5][7] = {{kQ4K, kQ4K, kQ6K, kQ5K, kQ4K, kQ4K, kQ6K},
                                   {kQ4_0, kQ4_1, kQ5_0, kQ8_0, kQ5_1, kQ8_0, kQ4_1},
                                   {kIQ4XS, kIQ4XS, kQ5K, kIQ4NL, kIQ4XS, kIQ4XS, kQ5K},
-                                  {kQ2K, kQ2K, kQ3K, kQ3K, kQ2K, kQ2K, kQ3K}};
+                                  {kQ2K, kQ2K, kQ3K, kQ3K, kQ2K, kQ2K, kQ3K},
+                                  {kIQ3XXS, kIQ2S, kIQ3S, kIQ2XS, kIQ2XXS, kIQ2XXS, kIQ3S}};
   for (int64_t layer = 0; layer < layers; ++layer) {
     const std::string name = "blk." + std::to_string(layer) + ".";
-    const StoredType* const type = types[layer % 4];
+    const StoredType* const type = types[layer % 5];
     out.add_tensor(ones(name + "attn_norm.weight"));
     out.add_tensor(matrix(name + "attn_q.weight", kHidden, kHidden, type[0]));
     out.add_tensor(matrix(name + "attn_k.weight", kHidden / 2, kHidden, type[1]));
@@ -99,7 +102,7 @@ GgufWriter mixed_gguf(int64_t layers) {
 class KeptWeights : public ::testing::Test {
  protected:
   const TemporaryFolder folder_;
-  const std::string path_ = folder_.write("mixed.gguf", mixed_gguf(4).finish());
+  const std::string path_ = folder_.write("mixed.gguf", mixed_gguf(5).finish());
 };
 
 TEST_F(KeptWeights, StayAsTheyAreStored) {
@@ -127,7 +130,12 @@ TEST_F(KeptWeights, StayAsTheyAreStored) {
     tensors[use.stored] += use.tensors;
     bytes += use.bytes, stored_bytes += use.stored_bytes;
   }
-  EXPECT_EQ(tensors, (std::map<std::string, int64_t>{{"F32", 9},
+  EXPECT_EQ(tensors, (std::map<std::string, int64_t>{{"F32", 11},
+                                                     {"IQ2_S", 1},
+                                                     {"IQ2_XS", 1},
+                                                     {"IQ2_XXS", 2},
+                                                     {"IQ3_S", 2},
+                                                     {"IQ3_XXS", 1},
                                                      {"IQ4_NL", 1},
                                                      {"IQ4_XS", 4},
                                                      {"Q2_K", 4},
@@ -140,7 +148,7 @@ TEST_F(KeptWeights, StayAsTheyAreStored) {
                                                      {"Q5_K", 3},
                                                      {"Q6_K", 3},
                                                      {"Q8_0", 2}}));
-  EXPECT_EQ(stored_bytes, bytes + 9 * kHidden * 2);  // norms are stored in f32
+  EXPECT_EQ(stored_bytes, bytes + 11 * kHidden * 2);  // norms are stored in f32
   EXPECT_LE(bytes, kept.weights.bytes());
 }
 
@@ -356,11 +364,11 @@ TEST_F(KeptWeights, ATypeThatCannotBeReadIsNamedWithItsTensor) {
   GgufWriter file = mixed_gguf(4);
   for (GgufWriter::Tensor& tensor : file.tensors()) {
     if (tensor.name != "blk.1.ffn_up.weight") continue;
-    tensor.type = 22;  // IQ2_S
-    tensor.bytes.resize(static_cast<size_t>(kFfn * kHidden / 256 * 82));
+    tensor.type = 19;  // IQ1_S
+    tensor.bytes.resize(static_cast<size_t>(kFfn * kHidden / 256 * 50));
   }
   EngineOptions options;
-  options.model = folder_.write("iq2_s.gguf", file.finish());
+  options.model = folder_.write("iq1_s.gguf", file.finish());
   options.device = {.choice = DeviceChoice::kCpu, .threads = 2};
   options.want_tokenizer = false;
   try {
@@ -368,7 +376,7 @@ TEST_F(KeptWeights, ATypeThatCannotBeReadIsNamedWithItsTensor) {
     ADD_FAILURE() << "read";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kBadInput);
-    for (const char* part : {"iq2_s.gguf", "\"blk.1.ffn_up.weight\"", "IQ2_S", "Q6_K, IQ4_NL and IQ4_XS"}) {
+    for (const char* part : {"iq1_s.gguf", "\"blk.1.ffn_up.weight\"", "IQ1_S", "IQ2_XS and IQ2_XXS"}) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
   }
