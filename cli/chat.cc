@@ -22,14 +22,18 @@ namespace {
 
 using Outcome = LineEditor::Outcome;
 
-std::string read_documents(const std::vector<std::string>& paths, const Engine& engine, const Interrupt& interrupt) {
+// `note`: what was skipped in folders; empty: nothing.
+std::string read_documents(const std::vector<std::string>& paths, const Engine& engine, const Interrupt& interrupt,
+                           std::string* note) {
   const DocumentLimit limit = engine.document_limit();
   std::string text;
   if (paths.empty()) return text;
-  for (const std::string& file : expand_documents(paths)) {
-    text += (text.empty() ? "" : "\n\n") + read_document(file, {.limit = limit, .interrupt = interrupt.flag()});
+  std::vector<std::string> skipped;
+  for (const std::string& file : expand_documents(paths, {}, &skipped)) {
+    text += (text.empty() ? "" : "\n\n") + document_text(file, {.limit = limit, .interrupt = interrupt.flag()});
     check_document_size(file, text.size(), limit);
   }
+  *note = skipped_note(skipped);
   return text;
 }
 
@@ -61,9 +65,11 @@ class ChatProgram {
   // The documents. False: interrupted.
   bool read() {
     const Interrupt interrupt;
+    std::string skipped;
     chat_.emplace(engine_, ChatOptions{.system = args_.system,
-                                       .document = read_documents(args_.paths, engine_, interrupt),
+                                       .document = read_documents(args_.paths, engine_, interrupt, &skipped),
                                        .generate = args_.generate});
+    if (!skipped.empty() && !args_.output.quiet) console_.progress().print_line(skipped);
     const std::optional<GenerateResult> result =
         chat_->read({.on_text = {}, .interrupt = interrupt.flag(), .progress = &console_.progress()});
     if (!result) return true;

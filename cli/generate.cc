@@ -15,7 +15,7 @@ namespace {
 std::string read_prompt(const GenerateArgs& args, const Interrupt& interrupt) {
   const ReadOptions reading{.limit = {}, .interrupt = interrupt.flag()};
   if (!args.file.empty()) {
-    std::string text = read_document(args.file, reading);
+    std::string text = document_text(args.file, reading);
     return args.prompt.empty() ? text : text + "\n\n" + args.prompt;
   }
   if (!args.prompt.empty()) return args.prompt;
@@ -23,7 +23,7 @@ std::string read_prompt(const GenerateArgs& args, const Interrupt& interrupt) {
     throw_error(ExitCode::kUsage, "headrace generate", "there is no prompt",
                 "Give -p TEXT or -f FILE, or pipe it to standard input");
   }
-  return read_document("-", reading);
+  return document_text("-", reading);
 }
 
 }  // namespace

@@ -28,12 +28,13 @@ class Summarizer {
  public:
   explicit Summarizer(const SummarizeArgs& args)
       : args_(args),
-        files_(expand_documents(args.paths,
-                                {args.results, args.engine.device.trace_path, args.engine.prefix_cache.folder})),
+        files_(expand_documents(
+            args.paths, {args.results, args.engine.device.trace_path, args.engine.prefix_cache.folder}, &skipped_)),
         console_(args.output, /*streams_text=*/args.results.empty()),
         results_(args.results.empty() ? nullptr : std::make_unique<ResultsFile>(args.results, files_)),
         engines_(open_engines(args.engine, args.devices, &console_)),
         progress_(&console_.progress(), &mutex_, engines_.size()) {
+    if (!skipped_.empty() && !args.output.quiet) console_.progress().print_line(skipped_note(skipped_));
     if (many() && !args.split) prompts_ = shared_prompts(files_, args.generate.max_tokens);
   }
 
@@ -49,7 +50,7 @@ class Summarizer {
     batch.mutex = &mutex_;
     const ReadOptions reading{.limit = refuses() ? engines_.front().document_limit() : DocumentLimit(),
                               .interrupt = interrupt_.flag()};
-    batch.read = [&reading](const BatchJob& job) { return read_document(job.file, reading); };
+    batch.read = [&reading](const BatchJob& job) { return document_text(job.file, reading); };
     batch.answer = [this](const BatchJob& job, const std::string& text) { return answer(job, text); };
     TimeLeft time_left(bytes_of(files_));
     batch.events.on_begin = [this](const BatchJob& job) { begin(job); };
@@ -171,7 +172,7 @@ class Summarizer {
   }
 
   const SummarizeArgs& args_;
-  std::vector<std::string> files_;
+  std::vector<std::string> skipped_, files_;
   std::vector<SharedPrompt> prompts_;  // empty: none shares rows
   Interrupt interrupt_;
   Mutex mutex_;  // of what the engines share: the console

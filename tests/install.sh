@@ -3,7 +3,7 @@
 #   build   compiler, CMake, libraries          tests   GoogleTest, Google Benchmark
 #   model   what fetch_model.sh needs           checks  clang with its sanitizers, fuzzer and linker, clang-format, clang-tidy
 #   deb     what deb.sh needs                    slurm   what slurm.sh needs
-#   page    what serve_page.sh needs
+#   page    what serve_page.sh needs             documents  the converters of documents, for their tests
 # As root or with sudo. On another system than Debian it names the packages and lets CMake find what is there.
 set -euo pipefail
 
@@ -17,8 +17,9 @@ for set in "$@"; do
     checks) packages+=(clang-14 libclang-rt-14-dev lld-14 clang-format-14 clang-tidy-14) ;;
     deb) packages+=(dpkg-dev debootstrap) ;;
     page) packages+=(chromium) ;;
+    documents) packages+=(poppler-utils pandoc) ;;
     slurm) packages+=(slurm-wlm munge) ;;
-    *) echo "install.sh: unknown set '$set' (build, tests, model, checks, deb, page, slurm)" >&2; exit 2 ;;
+    *) echo "install.sh: unknown set '$set' (build, tests, model, checks, deb, page, documents, slurm)" >&2; exit 2 ;;
   esac
 done
 

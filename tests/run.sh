@@ -171,7 +171,7 @@ stage_tidy() {
   fi
 }
 
-sets=(build tests)
+sets=(build tests documents)
 for stage in "${stages[@]}"; do
   case "$stage" in
     release) sets+=(model) ;;

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "cache/base.h"
+#include "runtime/base/utf8.h"
 
 namespace headrace {
 namespace {
@@ -55,6 +56,19 @@ void refuse_other_encoding(const std::string& name, std::string_view text) {
     throw_error(ExitCode::kBadInput, name, str("is not UTF-8 text: it looks like ", packed.name),
                 str("Unpack it: ", packed.unpack));
   }
+}
+
+bool looks_binary(std::string_view head) {
+  if (!wide_encoding(head).empty()) return false;
+  if (std::any_of(kPacked.begin(), kPacked.end(), [&](const Packed& one) { return head.starts_with(one.beginning); }))
+    return true;
+  if (head.find('\0') == std::string_view::npos) return false;
+  for (std::string_view rest = head; !rest.empty();) {  // a text may have a zero
+    const Utf8Unit unit = next_utf8(rest);
+    if (unit.kind == Utf8Unit::kInvalid) return true;
+    rest.remove_prefix(unit.length);
+  }
+  return std::count(head.begin(), head.end(), '\0') > static_cast<std::ptrdiff_t>(head.size() / 16);
 }
 
 }  // namespace headrace

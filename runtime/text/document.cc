@@ -64,7 +64,8 @@ class FileSet {
 };
 
 // The files of a folder, recursively, in an order that depends on names alone.
-void append_folder(const std::string& folder, const FileSet& outputs, std::vector<std::string>* out) {
+void append_folder(const std::string& folder, const FileSet& outputs, std::vector<std::string>* skipped,
+                   std::vector<std::string>* out) {
   std::vector<std::string> found;
   std::error_code error, unknown;
   std::vector<std::string> way = {fs::canonical(folder, unknown).string()};  // to the iterator's folder
@@ -81,10 +82,12 @@ void append_folder(const std::string& folder, const FileSet& outputs, std::vecto
       const std::vector<std::string> before(way.begin(), way.end() - 1);
       if (it->is_symlink(unknown) && leads_back(way.back(), before)) it.disable_recursion_pending();
     } else if (it->is_regular_file(unknown)) {
-      found.push_back(path.string());
+      (skipped == nullptr || is_document(path.string()) ? &found : skipped)->push_back(path.string());
     }
   }
   if (error) throw_error(ExitCode::kBadInput, folder, "cannot be listed: " + error.message());
+  if (found.empty() && skipped != nullptr && !skipped->empty())
+    throw_error(ExitCode::kBadInput, folder, "has no document: " + skipped_note(*skipped));
   if (found.empty()) found.push_back(folder);  // reading it reports the error
   std::sort(found.begin(), found.end());
   out->insert(out->end(), found.begin(), found.end());
@@ -114,14 +117,14 @@ std::string without_middle(std::string_view text, size_t bytes) {
 }  // namespace
 
 std::vector<std::string> expand_documents(const std::vector<std::string>& paths,
-                                          const std::vector<std::string>& outputs) {
+                                          const std::vector<std::string>& outputs, std::vector<std::string>* skipped) {
   const FileSet written(outputs);
   std::vector<std::string> files;
   for (const std::string& path : paths) {
     std::error_code error;
     if (path.empty()) throw_error(ExitCode::kUsage, "documents", "one has an empty name");
     if (path != "-" && fs::is_directory(path, error)) {
-      append_folder(path, written, &files);
+      append_folder(path, written, skipped, &files);
     } else if (path == "-" || !written.contains(path)) {
       files.push_back(path);
     }

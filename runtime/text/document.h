@@ -19,8 +19,14 @@ namespace headrace {
 // ones too, so that a batch can report them and continue. Leaves out `outputs`, the files and folders that the run
 // writes, and the files that stdout and stderr are redirected to, under every name they have. Throws Error: a folder
 // that cannot be listed (kBadInput); standard input named twice, or no document left (kUsage).
+// `skipped` is not null: files of folders that are neither text nor of a format that document_text() converts are added
+// to it, and left out.
 std::vector<std::string> expand_documents(const std::vector<std::string>& paths,
-                                          const std::vector<std::string>& outputs = {});
+                                          const std::vector<std::string>& outputs = {},
+                                          std::vector<std::string>* skipped = nullptr);
+bool is_document(const std::string& path);  // a file of such a kind, or one that cannot be read
+// "skipped 3 files that are no documents: 2 .png, 1 without a suffix"; empty if there are none.
+std::string skipped_note(const std::vector<std::string>& skipped);
 
 // A text or a prompt that is too long for the context: kBadInput, which OpenAI's clients know by a code of its own.
 class ContextExceeded : public Error {
@@ -45,10 +51,15 @@ inline constexpr const char* kShortenHint =
 struct ReadOptions {
   DocumentLimit limit{};                         // a longer document is rejected before it is read
   const std::atomic<bool>* interrupt = nullptr;  // if set while the read waits for a pipe: Error(kInterrupted)
+  double convert_seconds = 120;                  // of document_text(): limits of the converter
+  uint64_t convert_memory_bytes = 4 * kGiB;
 };
 // The whole text of a file ("-": standard input), without a UTF-8 byte order mark. Throws Error(kBadInput) that names
 // the file: missing, a folder, too long, not UTF-8 (with the offset), a git-LFS pointer, only white space.
 std::string read_document(const std::string& path, const ReadOptions& options = {});
+// The same for a document in any format: of PDF, DOCX, ODT, EPUB, HTML and RTF the text that a converter makes of it
+// (document_format.h), which the limit is for. Such a file may have kMaxDocumentBytes.
+std::string document_text(const std::string& path, const ReadOptions& options = {});
 
 // The offset of the first byte that is not UTF-8.
 std::optional<size_t> first_bad_utf8(std::string_view text);

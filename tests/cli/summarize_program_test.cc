@@ -33,6 +33,32 @@ TEST_F(ProgramTest, SummarizeGoesOnAfterADocumentThatFails) {
   EXPECT_EQ(lines[2]["file"], c);
 }
 
+// The converter is a script: what the model gets is the text that it prints.
+TEST_F(ProgramTest, SummarizesTheTextOfConvertedDocumentsAndSkipsOtherFiles) {
+  const std::string page = folder_->write("mixed/page.html", "<html><p>First document.</p></html>");
+  const std::string text = folder_->write("mixed/text.txt", "First document.");
+  folder_->write("mixed/a.png", std::string("\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16));
+  folder_->write("mixed/b.png", std::string("\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16));
+  const std::string pandoc = folder_->write("bin/pandoc", "#!/bin/sh\nprintf 'First document.'\n");
+  std::filesystem::permissions(pandoc, std::filesystem::perms::owner_all);
+  const RunOptions found{.input = "", .environment = {{"PATH", *folder_ / "bin"}}},
+      missing{.input = "", .environment = {{"PATH", "/none"}}};
+
+  const Finished all = run("summarize", {*folder_ / "mixed", "--json"}, found);
+  EXPECT_EQ(all.exit_code, 0) << all.err;
+  const std::vector<json> lines = json_lines(all.out);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0]["token_ids"], lines[1]["token_ids"]);
+  EXPECT_EQ(lines[0]["prompt_tokens"], lines[1]["prompt_tokens"]);
+  EXPECT_NE(all.err.find("skipped 2 files that are no documents: 2 .png\n"), std::string::npos) << all.err;
+  EXPECT_EQ(run("generate", {"-f", page, "-q"}, found).out, run("generate", {"-f", text, "-q"}).out);
+  EXPECT_EQ(run("chat", {page, "-q"}, {.input = "What?\n", .environment = found.environment}).out,
+            run("chat", {text, "-q"}, {.input = "What?\n"}).out);
+  const Finished none = run("summarize", {page, "-q"}, missing);
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_NE(none.err.find("is an HTML file, and pandoc, which makes text of it, is not installed"), std::string::npos);
+}
+
 TEST_F(ProgramTest, OneDocumentIsItsSummaryAlone) {
   const std::string a = folder_->write("one.txt", "First document.");
   const Finished finished = run("summarize", {a, "-q"});
