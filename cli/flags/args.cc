@@ -4,10 +4,14 @@
 #include <cstdlib>
 #include <memory>
 #include <set>
+#include <span>
 #include <utility>
 
+#include "cli/flags/check_flags.h"
+#include "cli/flags/help.h"
 #include "cli/flags/parser.h"
 #include "cli/flags/presets.h"
+#include "runtime/base/nearest.h"
 
 namespace headrace {
 namespace {
@@ -46,10 +50,14 @@ CLI::App& find_command(Parser& parser, const std::vector<std::string>& args, std
   }
   const bool missing = depth == args.size(), flag = !missing && args[depth].starts_with('-');
   if (at->get_require_subcommand_min() == 0 || flag) return *at;
-  std::string names;
-  for (const CLI::App* const each : at->get_subcommands({})) names += (names.empty() ? "" : ", ") + each->get_name();
-  usage_error(*path,
-              (missing ? "a command is needed: " : "'" + args[depth] + "' is not one of its commands: ") + names);
+  std::string list;
+  std::vector<std::string> names;
+  for (const CLI::App* const each : at->get_subcommands({})) {
+    names.push_back(each->get_name());
+    list += (list.empty() ? "" : ", ") + names.back();
+  }
+  if (missing) usage_error(*path, "a command is needed: " + list);
+  usage_error(*path, "'" + args[depth] + "' is not one of its commands: " + list + did_you_mean(args[depth], names));
 }
 
 // Parses the command line, and only these variables of the environment. Throws CLI::ExcludesError for flags that
@@ -116,13 +124,15 @@ Command parse_args(const std::vector<std::string>& args) {
   const auto table = std::make_unique<Parser>();
   std::string path;
   const CLI::App& command = find_command(*table, args, &path);
+  const auto words = static_cast<size_t>(std::count(path.begin(), path.end(), ' ') + (path.empty() ? 0 : 1));
   try {
+    check_flags(command, path, std::span(args).subspan(words));
     (void)try_read(args, {});  // reports the errors that do not depend on the environment
     return read(args, effective_variables(args, command));
   } catch (const CLI::CallForHelp&) {
-    const size_t parent = path.rfind(' ');
-    return HelpArgs{
-        command.help(path.empty() ? "" : "headrace" + (parent == path.npos ? "" : " " + path.substr(0, parent)))};
+    return HelpArgs{help_text(command, path, /*all=*/false, terminal_columns())};
+  } catch (const HelpWithAllFlags&) {
+    return HelpArgs{help_text(command, path, /*all=*/true, terminal_columns())};
   } catch (const CLI::CallForVersion& version) {
     return HelpArgs{std::string(version.what()) + "\n"};
   } catch (const PrintManual& manual) {

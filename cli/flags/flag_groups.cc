@@ -11,12 +11,10 @@ constexpr int kMaxGpus = 64;
 SetFlag device_value(DeviceOptions* out) {
   return [out](const std::string& value) {
     const SetFlag name = choice_value<DeviceChoice>(
-        &out->choice, {{"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}});
+        &out->choice, {{"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}},
+        ", cuda:N");
     out->cuda_index = -1;
-    if (!value.starts_with("cuda:")) {
-      const std::string wrong = name(value);
-      return wrong.empty() ? wrong : wrong + ", cuda:N";
-    }
+    if (!value.starts_with("cuda:")) return name(value);
     const std::string wrong = int_value(&out->cuda_index, 0, kMaxGpus - 1)(value.substr(5));
     if (wrong.empty()) out->choice = DeviceChoice::kCuda;
     return wrong.empty() ? wrong : "'" + value + "': " + wrong;
@@ -43,11 +41,9 @@ SetFlag weights_value(WeightPolicy* out, const WeightMixture** of_shape) {
   return [out, of_shape](const std::string& value) {
     const WeightMixture* const mixture = find_weight_mixture(value);
     if (of_shape != nullptr) *of_shape = mixture;
-    const std::string wrong = policy_value(out)(value);
-    if (wrong.empty()) return wrong;
-    if (mixture == nullptr) {
-      return of_shape == nullptr ? wrong : str(wrong, "; with --shape also ", weight_mixture_names());
-    }
+    const std::string also = of_shape == nullptr ? "" : str("; with --shape also ", weight_mixture_names());
+    const std::string wrong = policy_value(out, also)(value);
+    if (wrong.empty() || mixture == nullptr) return wrong;
     *out = WeightPolicy::kKeep;
     return of_shape != nullptr ? std::string() : weights_of_a_file(value);
   };
@@ -77,14 +73,16 @@ std::string weights_of_a_file(const std::string& name) {
              "dequantised (dtype, bf16) or quantised (q8_0, q6_k, q5_k, q4_k)");
 }
 
-SetFlag policy_value(WeightPolicy* out) {
-  return choice_value<WeightPolicy>(out, {{"keep", WeightPolicy::kKeep},
-                                          {"dtype", WeightPolicy::kDequantise},
-                                          {"bf16", WeightPolicy::kBf16},
-                                          {"q8_0", WeightPolicy::kQ8_0},
-                                          {"q6_k", WeightPolicy::kQ6K},
-                                          {"q5_k", WeightPolicy::kQ5K},
-                                          {"q4_k", WeightPolicy::kQ4K}});
+SetFlag policy_value(WeightPolicy* out, const std::string& also) {
+  return choice_value<WeightPolicy>(out,
+                                    {{"keep", WeightPolicy::kKeep},
+                                     {"dtype", WeightPolicy::kDequantise},
+                                     {"bf16", WeightPolicy::kBf16},
+                                     {"q8_0", WeightPolicy::kQ8_0},
+                                     {"q6_k", WeightPolicy::kQ6K},
+                                     {"q5_k", WeightPolicy::kQ5K},
+                                     {"q4_k", WeightPolicy::kQ4K}},
+                                    also);
 }
 
 std::vector<Flag> model_flags(EngineOptions* o, const WeightMixture** of_shape) {

@@ -16,7 +16,7 @@ namespace headrace {
 SetFlag kv_value(KvMode* out);
 SetFlag interval_value(int64_t* out);  // a number of tokens, or auto
 SetFlag budget_value(int64_t* out);
-SetFlag policy_value(WeightPolicy* out);  // of --weights
+SetFlag policy_value(WeightPolicy* out, const std::string& also = "");  // of --weights; `also`: as of choice_value
 
 // `of_shape`: of a command that also accepts shapes, the types of their random weights; null: they are not quantised.
 std::vector<Flag> model_flags(EngineOptions* o, const WeightMixture** of_shape = nullptr);

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "cli/print/format.h"
+#include "runtime/base/nearest.h"
 #include "runtime/text/document.h"
 
 namespace headrace {
@@ -100,6 +101,12 @@ SetFlag folder_value(std::string* out, uint64_t* limit) {
     if (sized && bytes == 0) return "'" + value + "' leaves no room: the size is 0";
     return std::string();
   };
+}
+
+std::string not_one_of(const std::string& value, const std::vector<std::string>& names, const std::string& also) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return "'" + value + "' is not one of " + list + also + did_you_mean(value, names);
 }
 
 std::string parse_int(const std::string& value, int64_t low, int64_t high, int64_t* out) {

@@ -70,18 +70,22 @@ SetFlag int_value(T* out, int64_t low, int64_t high) {  // inclusive
   };
 }
 
+// "'x' is not one of a, b" and `also`, with the one that is spelled most like it.
+std::string not_one_of(const std::string& value, const std::vector<std::string>& names, const std::string& also = "");
+
+// `also`: follows the list of the choices in the error.
 template <typename T>
-SetFlag choice_value(T* out, std::vector<std::pair<std::string, T>> choices) {
-  return [out, choices = std::move(choices)](const std::string& value) {
-    std::string names;
+SetFlag choice_value(T* out, std::vector<std::pair<std::string, T>> choices, const std::string& also = "") {
+  return [out, also, choices = std::move(choices)](const std::string& value) {
+    std::vector<std::string> names;
     for (const auto& [name, choice] : choices) {
       if (value == name) {
         *out = choice;
         return std::string();
       }
-      names += (names.empty() ? "" : ", ") + name;
+      names.push_back(name);
     }
-    return "'" + value + "' is not one of " + names;
+    return not_one_of(value, names, also);
   };
 }
 

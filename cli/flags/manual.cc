@@ -2,6 +2,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/flags/check_flags.h"
 #include "cli/flags/parser.h"
 
 namespace headrace {
@@ -29,17 +30,6 @@ std::vector<const CLI::Option*> shown_options(const CLI::App& app) {
   return app.get_options([](const CLI::Option* option) { return !option->get_group().empty(); });
 }
 
-// "-c", "--ctx-size", and llama.cpp's "-ctk"
-std::vector<std::string> flag_names(const CLI::Option& option) {
-  std::vector<std::string> names;
-  for (const std::string& name : option.get_snames()) names.push_back("-" + name);
-  for (const auto& [alias, long_name] : kFlagAliases) {
-    if (option.check_name(std::string(long_name))) names.emplace_back(alias);
-  }
-  for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
-  return names;
-}
-
 // ---- roff ----
 
 // Escapes text within a line.
@@ -60,7 +50,7 @@ std::string roff(std::string_view text) {
 std::string roff_option(const CLI::Option& option) {
   std::string text = ".TP\n";
   std::string names;
-  for (const std::string& name : flag_names(option)) {
+  for (const std::string& name : typed_names(option)) {
     names += (names.empty() ? "\\fB" : ", \\fB") + roff(name) + "\\fR";
   }
   const std::string value = option.get_expected_max() == 0 ? "" : "\\fI" + roff(option.get_type_name()) + "\\fR";
@@ -146,7 +136,7 @@ std::string bash_completion(const CLI::App& app) {
     std::string below, flags;
     for (const CLI::App* const each : command->get_subcommands({})) below += " " + each->get_name();
     for (const CLI::Option* const option : shown_options(*command)) {
-      for (const std::string& flag : flag_names(*option)) flags += " " + flag;
+      for (const std::string& flag : typed_names(*option)) flags += " " + flag;
     }
     cases += "      \"" + name + "\") below=\"" + (below.empty() ? "" : below.substr(1)) + "\" flags=\"" +
              (flags.empty() ? "" : flags.substr(1)) + "\" ;;\n";

@@ -47,6 +47,14 @@ void add_print_flag(CLI::App& app, const char* name, std::string (*text)(const C
   app.add_flag_callback(name, [text] { throw PrintManual{text}; })->trigger_on_parse()->group("");
 }
 
+void add_help_all(CLI::App& app) {
+  app.add_flag_callback(
+         "--help-all", [] { throw HelpWithAllFlags(); }, "Print all flags and exit")
+      ->trigger_on_parse()
+      ->group(app.get_help_ptr()->get_group());
+  for (CLI::App* const below : app.get_subcommands({})) add_help_all(*below);
+}
+
 void check_common(const std::string& command, const EngineOptions& engine, const GenerateOptions& generate) {
   check_verify(engine);
   check_model(command, engine);
@@ -77,7 +85,7 @@ void check_devices(const EngineOptions& engine, const std::vector<DeviceOptions>
 
 void usage_error(const std::string& command, const std::string& what) {
   const std::string program = "headrace" + (command.empty() ? "" : " " + command);
-  throw_error(ExitCode::kUsage, program, what, program + " --help lists the flags");
+  throw_error(ExitCode::kUsage, program, what, program + " --help-all lists the flags");
 }
 
 void resolve_stdout(std::string* results, OutputArgs* output) {
@@ -134,8 +142,8 @@ Parser::Parser() {
   add_print_flag(app, "--print-man-page", man_page);
   add_print_flag(app, "--print-completion", bash_completion);
   app.footer(
-      "Every flag can be set by an environment variable: --ctx-size by HEADRACE_CTX_SIZE. The command line takes\n"
-      "precedence. headrace COMMAND --help lists a command's flags.");
+      "Every flag can be set by an environment variable: --ctx-size by HEADRACE_CTX_SIZE. The command line takes "
+      "precedence. headrace COMMAND --help lists a command's usual flags, --help-all all of them.");
   add_generate();
   add_summarize();
   add_chat();
@@ -147,6 +155,7 @@ Parser::Parser() {
   add_plan();
   add_cache();
   add_profile();
+  add_help_all(app);
 }
 
 void Parser::add_generate() {
@@ -162,7 +171,9 @@ void Parser::add_generate() {
 
 void Parser::add_summarize() {
   summarize_app = app.add_subcommand("summarize", "Summarize documents, one after another");
-  summarize_app->add_option("documents", summarize.paths, "Text files, folders, or - for standard input")
+  summarize_app
+      ->add_option("documents", summarize.paths,
+                   "Documents (text, PDF, DOCX, ODT, EPUB, HTML, RTF), folders, or - for standard input")
       ->type_name("FILE|DIR...")
       ->required();
   add_flags(
@@ -189,7 +200,7 @@ void Parser::add_summarize() {
 
 void Parser::add_chat() {
   chat_app = app.add_subcommand("chat", "Answer questions about documents, one after another");
-  chat_app->add_option("documents", chat.paths, "Text files or folders, which are read once, before the first question")
+  chat_app->add_option("documents", chat.paths, "Documents or folders, which are read once, before the first question")
       ->type_name("FILE|DIR...");
   add_flags(*chat_app, "Chat", {system_flag(&chat.system)});
   add_common(*chat_app, &chat.engine, &chat.generate, &chat.output);

@@ -25,6 +25,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kFlagAlia
 // Thrown as soon as the flag is read, as for help: other errors of the command line are ignored.
 struct ListDevices {};
 struct ListShapes {};
+struct HelpWithAllFlags {};
 struct PrintManual {  // prints the whole table
   std::string (*text)(const CLI::App& app);
 };

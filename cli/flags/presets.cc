@@ -57,10 +57,10 @@ const Preset* find_preset(const std::string& name) {
   return found == presets().end() ? nullptr : &*found;
 }
 
-std::string names() {
-  std::string text;
-  for (const Preset& preset : presets()) text += (text.empty() ? "" : ", ") + preset.name;
-  return text;
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  for (const Preset& preset : presets()) all.push_back(preset.name);
+  return all;
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ const std::vector<Preset>& presets() {
 
 Flag preset_flag(std::string* out) {
   const SetFlag set = [out](const std::string& value) {
-    if (find_preset(value) == nullptr) return "'" + value + "' is not one of " + names();
+    if (find_preset(value) == nullptr) return not_one_of(value, names());
     *out = value;
     return std::string();
   };

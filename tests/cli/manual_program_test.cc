@@ -29,7 +29,7 @@ const std::string& help(const Words& command) {
   const auto [at, added] = texts.try_emplace(command);
   if (added) {
     Words asked = command;
-    asked.emplace_back("--help");
+    asked.emplace_back("--help-all");
     at->second = printed(std::move(asked));
   }
   return at->second;

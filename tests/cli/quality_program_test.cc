@@ -262,7 +262,7 @@ TEST_F(QualityProgram, RefusesByName) {
   EXPECT_NE(run_program({"bench", "-n", "3", "quality", "--documents", file("one.txt"), "-m", "x"})
                 .err.find("must follow bench directly"),
             std::string::npos);
-  const Finished help = run_program({"bench", "quality", "--help"});
+  const Finished help = run_program({"bench", "quality", "--help-all"});
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_NE(help.out.find("--budgets"), std::string::npos);
 }

@@ -474,7 +474,7 @@ TEST(Args, HelpNamesWhatThereIs) {
   for (const char* command : {"generate", "summarize", "inspect", "HEADRACE_"}) {
     EXPECT_NE(all.find(command), std::string::npos) << command << "\n" << all;
   }
-  const std::string one = std::get<HelpArgs>(parse_args({"generate", "--help"})).text;
+  const std::string one = std::get<HelpArgs>(parse_args({"generate", "--help-all"})).text;
   for (const char* flag : {"--model", "--ctx-size", "-ctk", "--temp", "--ignore-eos", "[256]", "HEADRACE_TEMP"}) {
     EXPECT_NE(one.find(flag), std::string::npos) << flag << "\n" << one;
   }
