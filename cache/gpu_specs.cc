@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 namespace headrace {
 namespace {
@@ -15,18 +17,41 @@ struct Row {
 };
 
 // Rates of dense products. GeForce cards have a quarter of their int8 rate in bf16 with fp32 sums, others half of it.
+// NVIDIA gives laptops the rate of the largest power limit.
 constexpr Row kGpuSpecs[] = {
+    {"rtx3060", "NVIDIA GeForce RTX 3060", 12, 360, 25.5, 102, false, 4, 16},
+    {"rtx3060ti", "NVIDIA GeForce RTX 3060 Ti", 8, 448, 32.4, 129.6, false, 4, 16},
+    {"rtx3070", "NVIDIA GeForce RTX 3070", 8, 448, 40.6, 162.6, false, 4, 16},
+    {"rtx3070ti", "NVIDIA GeForce RTX 3070 Ti", 8, 608.3, 43.5, 174, false, 4, 16},
     {"rtx3080", "NVIDIA GeForce RTX 3080", 10, 760.3, 59.5, 238, false, 4, 16},
+    {"rtx3080ti", "NVIDIA GeForce RTX 3080 Ti", 12, 912.4, 68.2, 272.8, false, 4, 16},
     {"rtx3090", "NVIDIA GeForce RTX 3090", 24, 936.2, 71, 284, false, 4, 16},
     {"rtx3090ti", "NVIDIA GeForce RTX 3090 Ti", 24, 1008, 80, 320, false, 4, 16},
+    {"rtx4060", "NVIDIA GeForce RTX 4060", 8, 272, 30.2, 120.9, false, 4, 8},
+    {"rtx4060ti8g", "NVIDIA GeForce RTX 4060 Ti 8 GB", 8, 288, 44.1, 176.5, false, 4, 8},
     {"rtx4060ti16g", "NVIDIA GeForce RTX 4060 Ti 16 GB", 16, 288, 44.1, 176.5, false, 4, 8},
     {"rtx4070", "NVIDIA GeForce RTX 4070", 12, 504.2, 58.3, 233.2, false, 4, 16},
+    {"rtx4070super", "NVIDIA GeForce RTX 4070 SUPER", 12, 504.2, 71, 283.9, false, 4, 16},
+    {"rtx4070ti", "NVIDIA GeForce RTX 4070 Ti", 12, 504.2, 80.2, 320.7, false, 4, 16},
     {"rtx4070tisuper", "NVIDIA GeForce RTX 4070 Ti SUPER", 16, 672.3, 88.2, 353, false, 4, 16},
     {"rtx4080", "NVIDIA GeForce RTX 4080", 16, 716.8, 97.5, 390, false, 4, 16},
     {"rtx4080super", "NVIDIA GeForce RTX 4080 SUPER", 16, 736.3, 104.4, 418, false, 4, 16},
     {"rtx4090", "NVIDIA GeForce RTX 4090", 24, 1008, 165.2, 660.6, false, 4, 16},
+    {"rtx5060ti8g", "NVIDIA GeForce RTX 5060 Ti 8 GB", 8, 448, 47.4, 189.8, false, 5, 8},
+    {"rtx5060ti16g", "NVIDIA GeForce RTX 5060 Ti 16 GB", 16, 448, 47.4, 189.8, false, 5, 8},
+    {"rtx5070", "NVIDIA GeForce RTX 5070", 12, 672, 61.7, 246.9, false, 5, 16},
+    {"rtx5070ti", "NVIDIA GeForce RTX 5070 Ti", 16, 896, 87.9, 351.5, false, 5, 16},
     {"rtx5080", "NVIDIA GeForce RTX 5080", 16, 960, 112.6, 450.2, false, 5, 16},
     {"rtx5090", "NVIDIA GeForce RTX 5090", 32, 1792, 209.5, 838, false, 5, 16},
+    {"rtx4060laptop", "NVIDIA GeForce RTX 4060 Laptop GPU", 8, 256, 29.1, 116.5, false, 4, 8},
+    {"rtx4070laptop", "NVIDIA GeForce RTX 4070 Laptop GPU", 8, 256, 40.1, 160.5, false, 4, 8},
+    {"rtx4080laptop", "NVIDIA GeForce RTX 4080 Laptop GPU", 12, 432, 67.8, 271, false, 4, 16},
+    {"rtx4090laptop", "NVIDIA GeForce RTX 4090 Laptop GPU", 16, 576, 85.8, 343, false, 4, 16},
+    {"rtx5070laptop", "NVIDIA GeForce RTX 5070 Laptop GPU", 8, 384, 49.9, 199.5, false, 5, 8},
+    {"rtx5070tilaptop", "NVIDIA GeForce RTX 5070 Ti Laptop GPU", 12, 672, 62, 248, false, 5, 16},
+    {"rtx5080laptop", "NVIDIA GeForce RTX 5080 Laptop GPU", 16, 896, 83.4, 333.5, false, 5, 16},
+    {"rtx5090laptop", "NVIDIA GeForce RTX 5090 Laptop GPU", 24, 896, 114, 456, false, 5, 16},
+    {"rtxa4000", "NVIDIA RTX A4000", 16, 448, 76.7, 153.4, false, 4, 16},
     {"rtxa6000", "NVIDIA RTX A6000", 48, 768, 154.8, 309.7, false, 4, 16},
     {"l4", "NVIDIA L4", 24, 300, 121, 242, false, 4, 16},
     {"l40s", "NVIDIA L40S", 48, 864, 362, 733, false, 4, 16},
@@ -35,6 +60,9 @@ constexpr Row kGpuSpecs[] = {
     {"h100", "NVIDIA H100 SXM", 80, 3350, 989, 1979, true, 5, 16},
     {"h200", "NVIDIA H200 SXM", 141, 4800, 989, 1979, true, 5, 16},
 };
+
+// Dense bf16 products for a byte of memory bandwidth: no card of the list has less.
+constexpr double kLeastTflopPerGb = 0.07;
 
 // Measured on an H200, as a share of its data sheet (bench/results: profile_h200.json, kernel_gpu_bench_h200.jsonl,
 // attention_gpu_bench_h200.jsonl).
@@ -84,7 +112,7 @@ bool contains(const Words& words, const std::string& word) {
 
 // A card's name without form factor and memory size, which drivers write in their own way.
 Words model_words(const Row& row) {
-  static const Words kForms = {"16", "80gb", "gb", "pcie", "sxm"};
+  static const Words kForms = {"8", "16", "80gb", "gb", "pcie", "sxm"};
   Words words = words_of(row.name);
   while (contains(kForms, words.back())) words.pop_back();
   return words;
@@ -110,6 +138,60 @@ GpuSpec spec_of(const Row& row) {
           .pcie_lanes = row.lanes};
 }
 
+// "4090" is "rtx4090".
+bool is_named(std::string_view id, const Row& row) { return plain(id) == row.id || "rtx" + plain(id) == row.id; }
+
+[[noreturn]] void refuse_figures(const std::string& what) {
+  throw_error(
+      ExitCode::kUsage, "--gpu", what,
+      "Such as vram=12GiB,bandwidth=360,link=13,tflops=25,tops=102: rates in GB/s, tflops in bf16, tops in int8");
+}
+
+// A positive number, and a unit where one may follow.
+double figure(const std::string& key, const std::string& value, double* unit) {
+  size_t end = 0;
+  double number = 0;
+  try {
+    number = std::stod(value, &end);
+  } catch (const std::exception&) {
+    end = 0;
+  }
+  const std::string rest = value.substr(end);
+  const bool gb = rest == "GB", gib = rest.empty() || rest == "GiB" || rest == "G";
+  const bool known = unit == nullptr ? rest.empty() : gb || gib;
+  if (end == 0 || !known || !(number > 0 && number < 1e5))
+    refuse_figures(str("'", key, "=", value, "' is not a positive number", unit == nullptr ? "" : " such as 12GiB"));
+  if (unit != nullptr) *unit = gb ? 1e9 / static_cast<double>(kGiB) : 1;
+  return number;
+}
+
+GpuSpec spec_of_figures(const std::string& text) {
+  GpuSpec spec{.id = text, .name = "a card of " + text};
+  double gib = 1;
+  const std::pair<const char*, double*> figures[] = {{"vram", &spec.memory_gib},
+                                                     {"bandwidth", &spec.memory_gb_per_s},
+                                                     {"link", &spec.link_gb_per_s},
+                                                     {"tflops", &spec.bf16_tflop_per_s},
+                                                     {"tops", &spec.int8_tops}};
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin), key = part.substr(0, part.find('='));
+    const auto* const found =
+        std::find_if(std::begin(figures), std::end(figures), [&](const auto& f) { return key == f.first; });
+    if (found == std::end(figures) || key.size() == part.size())
+      refuse_figures(str("'", part, "' is none of vram=, bandwidth=, link=, tflops= and tops="));
+    if (*found->second > 0) refuse_figures(str("'", key, "' is given twice"));
+    *found->second = figure(key, part.substr(key.size() + 1), key == "vram" ? &gib : nullptr);
+    begin = end + 1;
+  }
+  if (spec.memory_gib <= 0 || spec.memory_gb_per_s <= 0) refuse_figures("vram and bandwidth are needed");
+  spec.memory_gib *= gib;
+  spec.assumed_compute = spec.bf16_tflop_per_s <= 0;
+  if (spec.assumed_compute) spec.bf16_tflop_per_s = kLeastTflopPerGb * spec.memory_gb_per_s;
+  if (spec.int8_tops <= 0) spec.int8_tops = 4 * spec.bf16_tflop_per_s;
+  return spec;
+}
+
 }  // namespace
 
 double pcie_gb_per_s(int generation, int lanes) {
@@ -125,7 +207,7 @@ uint64_t GpuSpec::vram_bytes() const {
 }
 
 MachineRates GpuSpec::rates() const {
-  const double link = kLinkOfPeak * pcie_gb_per_s(pcie_generation, pcie_lanes);
+  const double link = link_gb_per_s > 0 ? link_gb_per_s : kLinkOfPeak * pcie_gb_per_s(pcie_generation, pcie_lanes);
   const double mma = bf16_tflop_per_s * (warp_groups ? kMmaSyncOfHopper : 1);
   const double int8 = int8_tops * (warp_groups ? kMmaSyncOfHopperInt8 : 1);
   return {.gpu = true,
@@ -143,7 +225,9 @@ MachineRates GpuSpec::rates() const {
 std::string GpuSpec::assumed() const {
   if (warp_groups) return "";
   const auto percent = [](double share) { return std::lround(share * 100); };
-  return str("products reach ", percent(kInt8ProductOfMma), "% and attention ", percent(kInt8AttentionOfMma),
+  const std::string guessed =
+      assumed_compute ? str("it has ", bf16_tflop_per_s, " TFLOP/s in bf16 (tflops=... sets it); ") : "";
+  return str(guessed, "products reach ", percent(kInt8ProductOfMma), "% and attention ", percent(kInt8AttentionOfMma),
              "% of its ", int8_tops, " T operations/s in int8");
 }
 
@@ -153,18 +237,27 @@ std::vector<GpuSpec> known_gpus() {
   return specs;
 }
 
+bool is_gpu(std::string_view id) {
+  return id.starts_with("vram=") || id.find(",vram=") != std::string_view::npos ||
+         std::any_of(std::begin(kGpuSpecs), std::end(kGpuSpecs), [&](const Row& row) { return is_named(id, row); });
+}
+
 GpuSpec find_gpu(std::string_view id) {
+  if (id.find('=') != std::string_view::npos) return spec_of_figures(std::string(id));
   std::string ids;
   for (const Row& row : kGpuSpecs) {
-    if (plain(id) == row.id) return spec_of(row);
+    if (is_named(id, row)) return spec_of(row);
     ids += str(ids.empty() ? "" : ", ", row.id);
   }
   throw_error(ExitCode::kUsage, "--gpu", str("'", std::string(id), "' is not one of ", ids),
-              "Measure a card that is here: headrace profile.");
+              "Give its figures: --gpu vram=12GiB,bandwidth=360. Measure a card that is here: headrace profile.");
 }
 
 std::optional<GpuSpec> gpu_named(std::string_view driver_name) {
   const Words driver = words_of(driver_name);
+  for (const Row& row : kGpuSpecs) {
+    if (words_of(row.name) == driver) return spec_of(row);
+  }
   const Row* best = nullptr;
   size_t longest = 0;
   for (const Row& row : kGpuSpecs) {

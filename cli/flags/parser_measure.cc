@@ -7,6 +7,8 @@
 #include "cli/flags/flag_groups.h"
 #include "cli/flags/parser.h"
 #include "cli/flags/presets.h"
+#include "cli/print/format.h"
+#include "runtime/commands/plan_words.h"
 
 namespace headrace {
 namespace {
@@ -109,6 +111,7 @@ void Parser::add_bench() {
 
 Command Parser::finish_bench() {
   resolve_stdout(&bench.results, &bench.output);
+  check_plan_names("", bench.bench.shape);
   check_model_or_shape("bench", bench.bench.shape, bench.bench.shape_weights, &bench.bench.engine);
   return std::move(bench);
 }
@@ -182,6 +185,9 @@ void Parser::add_plan() {
   PlanOptions* const options = &plan.plan;
   EngineOptions* const engine = &options->engine;
   plan_app = app.add_subcommand("plan", "Predict the memory and time of a run, without loading the model");
+  plan_app
+      ->add_option("words", plan.words, "A model or shape, a card and a context, in any order: qwen3-14b rtx4090 128K")
+      ->type_name("MODEL|SHAPE|GPU|TOKENS...");
   add_flags(*plan_app, "Model", model_flags(engine, &options->shape_weights));
   add_flags(*plan_app, "Model", {shape_flag(&options->shape, " (bench --list-shapes)")});
   exclude_each_other(*plan_app, {"--model", "--shape"});
@@ -192,11 +198,13 @@ void Parser::add_plan() {
               "Output tokens, at least 1; the rest of the context is the prompt [256]"}});
   add_flags(*plan_app, "Memory and device", memory_flags(engine));
   add_list_devices(*plan_app);
-  add_flags(*plan_app, "Rates",
-            {{"--gpu", "CARD", text_value(&options->gpu),
-              "Plan for another GPU, from its data sheet: rtx4090, rtx3090, rtx5090, h100, ..."},
-             {"--profile", "FILE", text_value(&options->profile),
-              "Measurements of headrace profile [~/.cache/headrace/profile.json]"}});
+  add_flags(
+      *plan_app, "Rates",
+      {{"--gpu", "CARD", text_value(&options->gpu),
+        "Plan for another GPU, from its data sheet (rtx4090, rtx3060, rtx4070laptop, l4, ...) or from its figures: "
+        "vram=12GiB,bandwidth=360,link=13,tflops=25,tops=102"},
+       {"--profile", "FILE", text_value(&options->profile),
+        "Measurements of headrace profile [~/.cache/headrace/profile.json]"}});
   add_flags(*plan_app, "Draft", draft_flags(&engine->draft));
   add_flags(*plan_app, "Verification", verify_flags(&engine->verify));
   add_flags(*plan_app, "Verification", block_flags(&engine->verify));
@@ -206,8 +214,35 @@ void Parser::add_plan() {
              {"-q,--quiet", &plan.output.quiet, "Print no notes"}});
 }
 
+namespace {
+
+// What a word sets may be set once. An environment variable that sets it is ignored, as beside a flag.
+void take_word(const std::string& word, PlanOptions* o) {
+  const auto once = [&word](bool given, const char* what) {
+    if (given) contradiction(str("'", word, "' names ", what, ", and another one is given"));
+  };
+  int64_t tokens = 0;
+  if (!is_card_word(word) && parse_tokens(word, &tokens) && tokens > 0) {
+    once(o->engine.ctx_size > 0, "a context");
+    o->engine.ctx_size = tokens;
+    return;
+  }
+  const PlanWord kind = plan_word(word);
+  if (kind == PlanWord::kCard) {
+    once(!o->gpu.empty(), "a card");
+    o->gpu = word;
+    return;
+  }
+  once(!o->engine.model.empty() || !o->shape.empty(), "a model");
+  (kind == PlanWord::kShape ? o->shape : o->engine.model) = word;
+}
+
+}  // namespace
+
 Command Parser::finish_plan() {
   PlanOptions& options = plan.plan;
+  for (const std::string& word : plan.words) take_word(word, &options);
+  check_plan_names(options.gpu, options.shape);
   if (!options.gpu.empty() && options.engine.device.choice == DeviceChoice::kCpu) {
     contradiction("--gpu and --device cpu exclude each other");
   }

@@ -529,7 +529,7 @@ TEST(Cards, AreWhatTheirSheetsSay) {
   // In 8 bits: four times the rate of bf16 on a GeForce, twice that of the others. Shares of it are assumed but on
   // Hopper, where mma.sync reaches 1,276 of 1,979.
   for (const GpuSpec& known : known_gpus()) {
-    const double times = known.id.starts_with("rtx") && known.id != "rtxa6000" ? 4 : 2;
+    const double times = known.id.starts_with("rtx") && !known.id.starts_with("rtxa") ? 4 : 2;
     EXPECT_NEAR(known.int8_tops / known.bf16_tflop_per_s, times, 0.03) << known.id;
     EXPECT_EQ(known.assumed().empty(), known.warp_groups) << known.id;
   }
@@ -552,22 +552,61 @@ TEST(Cards, AreFoundByTheirDriversNames) {
   };
   for (const Case& c :
        {Case{"NVIDIA GeForce RTX 3080", "rtx3080"}, Case{"NVIDIA GeForce RTX 3090", "rtx3090"},
-        Case{"NVIDIA GeForce RTX 3090 Ti", "rtx3090ti"}, Case{"NVIDIA GeForce RTX 4060 Ti", "rtx4060ti16g"},
+        Case{"NVIDIA GeForce RTX 3090 Ti", "rtx3090ti"}, Case{"NVIDIA GeForce RTX 4060 Ti", "rtx4060ti8g"},
+        Case{"NVIDIA GeForce RTX 3060", "rtx3060"}, Case{"NVIDIA GeForce RTX 3080 Ti", "rtx3080ti"},
+        Case{"NVIDIA GeForce RTX 4070 SUPER", "rtx4070super"}, Case{"NVIDIA GeForce RTX 4070 Ti", "rtx4070ti"},
+        Case{"NVIDIA GeForce RTX 4090 Laptop GPU", "rtx4090laptop"}, Case{"NVIDIA RTX A4000", "rtxa4000"},
         Case{"NVIDIA GeForce RTX 4070", "rtx4070"}, Case{"NVIDIA GeForce RTX 4070 Ti SUPER", "rtx4070tisuper"},
         Case{"NVIDIA GeForce RTX 4080", "rtx4080"}, Case{"NVIDIA GeForce RTX 4080 SUPER", "rtx4080super"},
         Case{"NVIDIA GeForce RTX 4090", "rtx4090"}, Case{"NVIDIA RTX A6000", "rtxa6000"}, Case{"NVIDIA L4", "l4"},
         Case{"NVIDIA L40S", "l40s"}, Case{"NVIDIA A10", "a10"}, Case{"NVIDIA A100-SXM4-80GB", "a100"},
         Case{"NVIDIA A100 80GB PCIe", "a100"}, Case{"NVIDIA H100 80GB HBM3", "h100"}, Case{"NVIDIA H200", "h200"},
         // Words and parts of words that make another card.
-        Case{"NVIDIA GeForce RTX 3080 Ti", nullptr}, Case{"NVIDIA GeForce RTX 4070 SUPER", nullptr},
-        Case{"NVIDIA GeForce RTX 4070 Ti", nullptr}, Case{"NVIDIA GeForce RTX 4090 D", nullptr},
-        Case{"NVIDIA GeForce RTX 4090 Laptop GPU", nullptr}, Case{"NVIDIA H100 PCIe", nullptr},
-        Case{"NVIDIA H200 NVL", nullptr}, Case{"NVIDIA A10G", nullptr}, Case{"NVIDIA L40", nullptr},
-        Case{"NVIDIA GeForce RTX", nullptr}, Case{"NVIDIA", nullptr}, Case{"", nullptr}, Case{"CPU", nullptr}}) {
+        Case{"NVIDIA GeForce RTX 3080 Laptop GPU", nullptr}, Case{"NVIDIA GeForce RTX 5070 Ti D", nullptr},
+        Case{"NVIDIA GeForce RTX 4060 SUPER", nullptr}, Case{"NVIDIA GeForce RTX 4090 D", nullptr},
+        Case{"NVIDIA H100 PCIe", nullptr}, Case{"NVIDIA H200 NVL", nullptr}, Case{"NVIDIA A10G", nullptr},
+        Case{"NVIDIA L40", nullptr}, Case{"NVIDIA GeForce RTX", nullptr}, Case{"NVIDIA", nullptr}, Case{"", nullptr},
+        Case{"CPU", nullptr}}) {
     const std::optional<GpuSpec> found = gpu_named(c.driver);
     EXPECT_EQ(found ? found->id : "none", c.id != nullptr ? c.id : "none") << c.driver;
   }
   for (const GpuSpec& known : known_gpus()) EXPECT_EQ(gpu_named(known.name)->id, known.id);
+}
+
+TEST(Cards, AreGivenByTheirFigures) {
+  const GpuSpec card = find_gpu("vram=12GiB,bandwidth=360,link=13,tflops=25.5,tops=102");
+  EXPECT_EQ(card.memory_gib, 12);
+  EXPECT_EQ(card.rates().to_device_gb_per_s, 13);
+  MachineRates known = find_gpu("rtx3060").rates();
+  known.to_device_gb_per_s = known.to_host_gb_per_s = 13;
+  EXPECT_EQ(card.rates().weights_gb_per_s, known.weights_gb_per_s);
+  EXPECT_EQ(card.rates().product_tflop_per_s, known.product_tflop_per_s);
+  EXPECT_EQ(card.rates().int8_attention_tflop_per_s, known.int8_attention_tflop_per_s);
+  // What is left out: PCIe 4.0 x16, and as little compute as any card has beside such memory.
+  const GpuSpec least = find_gpu("bandwidth=360,vram=24GB");
+  EXPECT_NEAR(least.memory_gib, 22.35, 0.01);
+  EXPECT_EQ(least.rates().to_device_gb_per_s, find_gpu("rtx3060").rates().to_device_gb_per_s);
+  EXPECT_NE(least.assumed().find("25.2 TFLOP/s in bf16 (tflops=... sets it)"), std::string::npos) << least.assumed();
+  for (const GpuSpec& sheet : known_gpus()) EXPECT_GT(sheet.bf16_tflop_per_s / sheet.memory_gb_per_s, 0.07) << sheet.id;
+  for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
+           {"vram=12GiB", "vram and bandwidth are needed"},
+           {"vram=12GiB,bandwidth=0", "'bandwidth=0'"},
+           {"vram=12GiB,bandwidth=fast", "'bandwidth=fast'"},
+           {"vram=12TiB,bandwidth=360", "'vram=12TiB'"},
+           {"vram=nan,bandwidth=360", "'vram=nan'"},
+           {"vram=12GiB,bandwidth=360,lanes=8", "'lanes=8' is none of"},
+           {"vram=12GiB,bandwidth=360,", "'' is none of"},
+           {"vram=12GiB,vram=12GiB,bandwidth=360", "'vram' is given twice"}}) {
+    try {
+      find_gpu(text);
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_TRUE(is_gpu("bandwidth=360,vram=24GB") && is_gpu("RTX 4090") && is_gpu("4090") && is_gpu("l4"));
+  EXPECT_FALSE(is_gpu("qwen3-14b") || is_gpu("") || is_gpu("128K") || is_gpu("a=b"));
 }
 
 // The sheet of the card that was measured gives what was measured.
