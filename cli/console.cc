@@ -8,6 +8,7 @@
 #include "cli/flags/presets.h"
 #include "cli/print/format.h"
 #include "cli/print/report.h"
+#include "cli/unused_gpu.h"
 #include "runtime/commands/profile_store.h"
 
 namespace headrace {
@@ -61,7 +62,8 @@ void Console::report_trace(const TraceSummary& trace) {
 
 void Console::note_device(const Device& device) {
   if (!output_.quiet && !device.fallback_reason().empty()) {
-    progress_.print_line("--device auto takes the CPU: " + device.fallback_reason());
+    const std::string unused = unused_gpu("/dev");
+    progress_.print_line(unused.empty() ? "--device auto takes the CPU: " + device.fallback_reason() : unused);
   }
 }
 

@@ -2,6 +2,7 @@
 # The first five minutes: installs what the build needs, builds, fetches a small real model (94 MiB, once) and lets it
 # summarize a long document that every Debian has. From any directory, as root or with sudo; a second time it is quick.
 #   bash cli/quickstart.sh [OPTION...]             options of headrace summarize
+# On a machine with an NVIDIA GPU it needs nvcc 12 or newer; HEADRACE_CUDA=OFF builds for the CPU.
 #   bash cli/quickstart.sh speculate [OPTION...]   with SmolLM2-64K and an EAGLE-3 draft: several tokens a pass
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -11,11 +12,12 @@ if [ "${1:-}" = speculate ]; then
   speculate=yes targets+=(make_smollm2_64k)
   shift
 fi
+bash "$root/cli/check_cuda.sh"
 bash "$root/tests/install.sh" build tests model
 cd "$root"
 mkdir -p build
 export CUDAARCHS="${CUDAARCHS:-$(bash tests/cuda_archs.sh)}"
-if ! cmake --preset release >build/release.log 2>&1; then
+if ! cmake --preset release -DHEADRACE_CUDA="${HEADRACE_CUDA:-AUTO}" >build/release.log 2>&1; then
   cat build/release.log >&2
   exit 1
 fi
