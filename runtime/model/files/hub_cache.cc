@@ -104,7 +104,8 @@ std::string find_model(const std::string& model) {
   const std::string repository = hub + "/" + name;
   if (!exists(repository))
     throw_error(ExitCode::kBadInput, model,
-                "there is no such file or directory, and no " + repository + " in the hub cache", hint);
+                "there is no such file or directory, and no " + repository + " in the hub cache",
+                "Download it: hf download " + model);
   return snapshot_of(repository);
 }
 

@@ -258,6 +258,38 @@ TEST(HubCache, FindsTheSnapshotOfMain) {
   }
 }
 
+TEST(HubCache, SaysHowToDownloadWhatIsNotThere) {
+  const TemporaryFolder folder;
+  const ScopedVariable cache("HF_HUB_CACHE", folder.path());
+  testing_support::expect_error(ExitCode::kBadInput, "org/other", {"Download it: hf download org/other"},
+                                [] { open_checkpoint("org/other"); });
+}
+
+// A repository often has a file for each type of weights.
+TEST(HubCache, ASnapshotOfGgufFilesIsItsOnlyOneOrAChoice) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  const ScopedVariable cache("HF_HUB_CACHE", folder.path());
+  const std::string snapshot = folder.path() + "/models--org--m/snapshots/abc";
+  folder.write("models--org--m/snapshots/abc/config.json", "{}");
+  folder.write("models--org--m/snapshots/abc/mmproj-f16.gguf", "the part that reads images");
+  fs::copy_file(HEADRACE_TEST_DATA "/tiny/qwen35.gguf", snapshot + "/m-Q4_K_M.gguf");
+  EXPECT_EQ(open_checkpoint("org/m")->path(), snapshot + "/m-Q4_K_M.gguf");
+  folder.write("models--org--m/snapshots/abc/m-Q8_0.gguf", "GGUF");
+  testing_support::expect_error(
+      ExitCode::kBadInput, snapshot,
+      {"has 2 GGUF files", "\n  " + snapshot + "/m-Q4_K_M.gguf\n  " + snapshot + "/m-Q8_0.gguf"},
+      [] { open_checkpoint("org/m"); });
+  EXPECT_EQ(open_checkpoint(snapshot + "/m-Q4_K_M.gguf")->path(), snapshot + "/m-Q4_K_M.gguf");
+}
+
+TEST(OpenCheckpoint, NamesWhatJoinsTheParts) {
+  const TemporaryFolder folder;
+  const std::string part = folder.write("m-00001-of-00003.gguf", "GGUF");
+  testing_support::expect_error(ExitCode::kBadInput, part, {"is one of 3 parts", "llama-gguf-split --merge"},
+                                [&] { open_checkpoint(part); });
+}
+
 TEST(HubCache, RefusesRevisionsThatLeadAstray) {
   const TemporaryFolder folder;
   const ScopedVariable cache("HF_HUB_CACHE", folder.path());
