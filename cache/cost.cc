@@ -112,9 +112,6 @@ constexpr double kDequantiseShare = 0.54;
 // Bits that a real value takes in a remainder: those of the rows of SmolLM2-64K (bench/results/remainders.txt).
 constexpr double kRemainderBits = 4.3;
 
-double gb_ms(double bytes, double gb_per_s) { return bytes / gb_per_s * 1e-6; }
-double tflop_ms(double flop, double tflop_per_s) { return flop / tflop_per_s * 1e-9; }
-
 double rows_factor(std::span<const RowsFactor> table, int64_t rows) {
   rows = std::max(rows, table.front().rows);
   for (size_t i = 1; i < table.size(); ++i) {

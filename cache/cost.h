@@ -30,6 +30,9 @@ struct MachineRates {
   bool known() const;                                      // all but the disk's and those of 8 bits are set
 };
 
+inline double gb_ms(double bytes, double gb_per_s) { return bytes / gb_per_s * 1e-6; }
+inline double tflop_ms(double flop, double tflop_per_s) { return flop / tflop_per_s * 1e-9; }
+
 // Matrices of one type that stay quantised: all layers' and the head's.
 struct QuantisedBytes {
   std::string type;  // "Q4_K"

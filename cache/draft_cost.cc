@@ -7,8 +7,6 @@ namespace {
 // target's layers and five products (cost.cc).
 constexpr double kLevelUs = 88.5, kCpuLevelUs = 120;
 
-double gb_ms(double bytes, double gb_per_s) { return bytes / gb_per_s * 1e-6; }
-
 }  // namespace
 
 double draft_ms(const DraftPass& pass, int64_t levels, const MachineRates& rates) {
@@ -24,7 +22,7 @@ double draft_ms(const DraftPass& pass, int64_t levels, const MachineRates& rates
 
 double draft_prefill_ms(const DraftPass& pass, int64_t prompt_tokens, const MachineRates& rates) {
   const double flop = 2 * static_cast<double>(pass.prompt_weights) * static_cast<double>(prompt_tokens);
-  return flop / rates.product_tflop_per_s * 1e-9;
+  return tflop_ms(flop, rates.product_tflop_per_s);
 }
 
 }  // namespace headrace

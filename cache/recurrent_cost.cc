@@ -26,8 +26,6 @@ constexpr double kCpuRecurrenceShare = 0.25, kCpuCommitShare = 0.7, kCpuChunksSh
 constexpr double kRecurrenceFlop = 7, kReplayFlop = 3;  // of a value of the state and a token
 
 double real(int64_t value) { return static_cast<double>(value); }
-double gb_ms(double bytes, double gb_per_s) { return bytes / gb_per_s * 1e-6; }
-double tflop_ms(double flop, double tflop_per_s) { return flop / tflop_per_s * 1e-9; }
 
 // All layers' kernels around the recurrence. They read inputs in the type of the computation and write f32.
 double around_ms(const RecurrentSizes& s, int64_t rows, const MachineRates& rates) {
