@@ -74,7 +74,7 @@ class Remainders : public ::testing::TestWithParam<DeviceChoice> {
 
   // Stores rows [kept, kRows) of all layers, by a new copy.
   void store(const std::vector<std::vector<uint16_t>>& layers, int64_t kept = 0) {
-    copy = std::make_unique<RowCopy>(*device, kShape, partial, kRows + 100);
+    copy = std::make_unique<RowCopy>(*device, kShape, partial, kRows + 100, false);
     const auto copied = device->make_event();
     for (int64_t layer = 0; layer < kShape.layers; ++layer) {
       const std::vector<uint16_t>& bits = layers[static_cast<size_t>(layer)];
