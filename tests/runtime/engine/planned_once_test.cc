@@ -147,7 +147,11 @@ class OnAFullCard : public ::testing::Test {
       Weights::reserve(*checkpoint_, *device_, {checkpoint_->natural_dtype(), WeightPolicy::kKeep});
   CountingDraftModel draft_{open_draft({.type = SpecType::kNgram}, *device_, checkpoint_->config(), weights_)};
   const std::unique_ptr<Stream> compute_ = device_->make_stream("compute", StreamRole::kCompute);
-  const EngineOptions options_{.host_states = false, .host_embedding = false};  // a lean prefill is what is left
+  const EngineOptions options_ = [] {
+    EngineOptions options;
+    options.host_states = options.host_embedding = false;  // a lean prefill is what is left
+    return options;
+  }();
   const RunContext context_{options_, *device_, *compute_, checkpoint_->config(), weights_, &draft_};
 };
 
