@@ -154,6 +154,7 @@ RunSetup following_setup(const RunContext& context, const RunSetup& before, cons
   setup.tree_limits = before.tree_limits;
   setup.saves = before.saves;
   setup.earlier_answers = before.earlier_answers;
+  setup.windowed = before.windowed;
   setup.session = before.session;
   setup.session.prompt_tokens = prompt.tokens;
   setup.session.kept_rows = prompt.saved;
