@@ -6,6 +6,7 @@
 #include <set>
 #include <span>
 #include <utility>
+#include <variant>
 
 #include "cli/flags/check_flags.h"
 #include "cli/flags/help.h"
@@ -95,16 +96,41 @@ Outcome try_read(const std::vector<std::string>& args, const Variables& variable
   return Outcome::kFine;
 }
 
+// Whether the command asks for partial steps without a mode, and the model decides whether there is a draft for them.
+bool asks_for_partial(const std::vector<std::string>& args, const Variables& variables) {
+  try {
+    return std::visit(
+        [](const auto& command) {
+          if constexpr (requires { command.engine.verify; }) {
+            const EngineOptions& engine = command.engine;
+            return !engine.verify.mode && engine.draft.type == SpecType::kAuto && engine.verify.names_partial();
+          }
+          return false;
+        },
+        read(args, variables));
+  } catch (const CLI::ParseError&) {
+    return false;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 // The variables in effect. A variable that excludes a flag of the command line is ignored, and so is one that
 // contradicts the command line together with the other variables: a partial budget without a draft.
 Variables effective_variables(const std::vector<std::string>& args, const CLI::App& command) {
   Variables effective, excluded;
+  // A model without a draft refuses flags of partial steps: variables alone do not ask for them.
+  const bool partial = asks_for_partial(args, {});
+  const auto outcome = [&](const Variables& variables) {
+    const Outcome read = try_read(args, variables);
+    return read == Outcome::kFine && !partial && asks_for_partial(args, variables) ? Outcome::kExcluded : read;
+  };
   for (const CLI::Option* const option : command.get_options()) {
     const std::string& name = option->get_envname();
     const char* const value = name.empty() ? nullptr : std::getenv(name.c_str());
     if (value == nullptr || *value == '\0') continue;
     try {
-      (try_read(args, {name}) == Outcome::kFine ? effective : excluded).insert(name);
+      (outcome({name}) == Outcome::kFine ? effective : excluded).insert(name);
     } catch (const CLI::ParseError& error) {
       throw CLI::ValidationError(std::string(error.what()) + " (from " + name + ")");
     }
@@ -113,7 +139,7 @@ Variables effective_variables(const std::vector<std::string>& args, const CLI::A
   for (const std::string& name : excluded) {
     Variables with = alone;
     with.insert(name);
-    if (try_read(args, with) == Outcome::kFine) effective.insert(name);
+    if (outcome(with) == Outcome::kFine) effective.insert(name);
   }
   return effective;
 }

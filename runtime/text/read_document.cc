@@ -107,7 +107,8 @@ std::string document_text(const std::string& path, const ReadOptions& options) {
   const bool plain = !head.empty() && !is_converted(document_format(name, head));
   const DocumentLimit most = plain ? options.limit : DocumentLimit();
   std::string text = read_stream(
-      path, [&](uint64_t bytes) { check_document_size(name, bytes, most); }, options.interrupt);
+      path, [&](uint64_t bytes) { check_document_size(name, bytes, bytes > most.bytes ? options.limit : most); },
+      options.interrupt);
   const DocumentFormat format = document_format(name, std::string_view(text).substr(0, kFormatHeadBytes));
   refuse_office(name, format);
   if (is_converted(format)) {

@@ -137,7 +137,7 @@ TEST(Planner, ACopyComesLateWhereItDoesNotFitBesidePrefill) {
     in.remainders = remainders;
     const MemoryPlan early = make_plan(in);
     EXPECT_FALSE(early.late_partial);
-    in.vram_free = early.vram_bytes - kPageBytes;
+    in.vram_free = early.vram_bytes - early.remainder_work_bytes - kPageBytes;  // remainders go before it comes late
     const MemoryPlan late = make_plan(in);
     EXPECT_TRUE(late.late_partial);
     EXPECT_NE(late.to_string().find("a copy of all rows in int8, once prefill's memory is free"), std::string::npos);

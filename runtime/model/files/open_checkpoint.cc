@@ -24,11 +24,15 @@ std::string gguf_in(const std::string& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return path;
   std::vector<std::string> files;
-  for (const auto& entry : fs::directory_iterator(path, ignored)) {
-    const fs::path& file = entry.path();
-    if (file.extension() == ".safetensors") return path;
-    const bool images = file.filename().string().starts_with("mmproj");
-    if (file.extension() == ".gguf" && !images) files.push_back(file.string());
+  try {  // with an error_code the iterator would end the program where memory is short
+    for (const auto& entry : fs::directory_iterator(path)) {
+      const fs::path& file = entry.path();
+      if (file.extension() == ".safetensors") return path;
+      const bool images = file.filename().string().starts_with("mmproj");
+      if (file.extension() == ".gguf" && !images) files.push_back(file.string());
+    }
+  } catch (const fs::filesystem_error&) {
+    return path;  // what opens it says what is wrong
   }
   if (files.empty()) return path;
   if (files.size() == 1) return files.front();

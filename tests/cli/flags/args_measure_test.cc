@@ -81,8 +81,8 @@ TEST(Args, WeightsOfAShapeHaveAType) {
   EXPECT_EQ(bench("bf16").engine.weights, WeightPolicy::kBf16);
   const std::vector<std::string> plan = {"plan", "--shape", "llama-3.1-8b", "--weights", "q5_k_m"};
   EXPECT_STREQ(std::get<PlanArgs>(parse_args(plan)).plan.shape_weights->name, "q5_k_m");
-  const std::string unknown = refusal({"plan", "--shape", "llama-3.1-8b", "--weights", "iq2_s"});
-  EXPECT_NE(unknown.find("'iq2_s' is not one of keep, dtype, bf16, q8_0, q6_k, q5_k, q4_k; with --shape also q4_0, "),
+  const std::string unknown = refusal({"plan", "--shape", "llama-3.1-8b", "--weights", "iq1_s"});
+  EXPECT_NE(unknown.find("'iq1_s' is not one of keep, dtype, bf16, q8_0, q6_k, q5_k, q4_k; with --shape also q4_0, "),
             std::string::npos)
       << unknown;
   for (const std::vector<std::string>& command : {std::vector<std::string>{"bench", "-m", "model"},
