@@ -11,15 +11,17 @@ namespace {
 // Times of a GPU, of one layer: kernel_bench_h200_recurrence.jsonl, in the shape of Qwen3.5-27B. A warp walks eight
 // columns of a state alone, token by token, so a pass waits for the chain of its tokens, not for memory or arithmetic:
 // it takes as long with fewer heads, or on a card with fewer multiprocessors, as long as all warps find room.
-constexpr double kRecurrenceUs = 4.3, kTokenUs = 1.16, kReplayedUs = 0.454;
-// The inputs' convolution, norms and gates, and the gated norm of the output; the rows' part by channel and by value.
-constexpr double kInputsUs = 7.5, kInputsPsAChannel = 11.6;
-constexpr double kOutputUs = 5.4, kOutputPsAValue = 4.72;
-// A commit reads and writes the states, at this share of the read rate of rows, and replays its tokens: values of the
-// states a microsecond.
-constexpr double kCommitShare = 0.8, kReplayedValuesPerUs = 3.22e6;
+constexpr double kLeastUs = 5.5, kRecurrenceUs = 3.5, kTokenUs = 1.34, kReplayedUs = 0.395;
+// The inputs' convolution, norms and gates, of which a warp walks 16 tokens of a chain alone, and the gated norm of the
+// output; what a channel or a value of many rows takes.
+constexpr double kInputsUs = 5.0, kInputsTokenUs = 0.43, kInputsPsAChannel = 3.77;
+constexpr int64_t kInputsRun = 16;
+constexpr double kOutputUs = 5.3, kOutputPsAValue = 2.83;
+// A commit reads and writes the states, at this share of the read rate of rows, which hides one token, and replays
+// more tokens: values of the states a microsecond.
+constexpr double kCommitShare = 0.8, kReplayedValuesPerUs = 3.34e6;
 // A call of the chunk form, and its rows: values of the state times rows a microsecond.
-constexpr double kChunksUs = 31, kChunkValuesPerUs = 1.83e6;
+constexpr double kChunksUs = 22, kChunkValuesPerUs = 4.84e6;
 
 // A CPU's, as shares of the rates of attention: of decoding and of prefill.
 constexpr double kCpuRecurrenceShare = 0.25, kCpuCommitShare = 0.7, kCpuChunksShare = 0.6;
@@ -33,7 +35,8 @@ double around_ms(const RecurrentSizes& s, int64_t rows, const MachineRates& rate
   const double bytes = layers * tokens * real(s.channels() + s.v_width()) * 8;
   const double least = gb_ms(bytes, rates.weights_gb_per_s);
   if (!rates.gpu) return least;
-  const double inputs = kInputsUs + kInputsPsAChannel * 1e-6 * tokens * real(s.channels());
+  const double inputs = std::max(kInputsUs + kInputsTokenUs * real(std::min(rows, kInputsRun)),
+                                 kInputsPsAChannel * 1e-6 * tokens * real(s.channels()));
   const double output = std::max(kOutputUs, kOutputPsAValue * 1e-6 * tokens * real(s.v_width()));
   return std::max(layers * (inputs + output) * 1e-3, least);
 }
@@ -51,7 +54,7 @@ double recurrence_ms(const RecurrentSizes& s, const RecurrentRows& pass, const M
   const double layers = real(s.layers), read = gb_ms(static_cast<double>(s.state_bytes()), rates.kv_gb_per_s);
   if (rates.gpu) {
     const double chain = kRecurrenceUs + kTokenUs * real(pass.rows) + kReplayedUs * real(pass.replayed);
-    return std::max(layers * chain * 1e-3, read);
+    return std::max(layers * std::max(kLeastUs, chain) * 1e-3, read);
   }
   const double flop =
       layers * real(s.state_values()) * (kRecurrenceFlop * real(pass.rows) + kReplayFlop * real(pass.replayed));
@@ -67,7 +70,7 @@ double recurrent_commit_ms(const RecurrentSizes& s, int64_t rows, const MachineR
   if (s.layers == 0) return 0;
   const double moved = gb_ms(2 * static_cast<double>(s.state_bytes()), kCommitShare * rates.kv_gb_per_s);
   const double values = real(s.layers * s.state_values()) * real(rows);
-  if (rates.gpu) return moved + (values - real(s.layers * s.state_values())) / kReplayedValuesPerUs * 1e-3;
+  if (rates.gpu) return rows == 1 ? moved : moved + values / kReplayedValuesPerUs * 1e-3;
   return moved + tflop_ms(kReplayFlop * values, kCpuCommitShare * rates.queries_tflop_per_s);
 }
 
