@@ -1,7 +1,8 @@
-"""Prefill of llama.cpp and of headrace, in bf16 and in 8 bits, in turns on one GPU: a shape with random Q4_K_M weights.
+"""llama.cpp and headrace in turns on one GPU, a shape with random Q4_K_M weights: prefill, in bf16 and in 8 bits, and
+decode steps behind it.
 
   python3 bench/llama_gpu.py HEADRACE LLAMA_BENCH --shape llama-3.1-8b --tokens 61440 [131040 ...] [--rounds 3]
-      --work DIR > result.json
+      [--decode 32] [--prefill-types bf16,int8] --work DIR > result.json
 
 LLAMA_BENCH is llama.cpp's llama-bench, built with CUDA. It needs a file, so the script writes one to DIR: the layers of
 the shape with random blocks, in the types that Q4_K_M takes for each matrix, and no vocabulary. llama-bench reads it
@@ -15,9 +16,12 @@ SHAPES = {
                          theta=500000.0, qk_norm=False),
     "qwen3-32b": dict(arch="qwen3", layers=64, hidden=5120, heads=64, kv=8, dim=128, ffn=25600, vocab=151936,
                       theta=1000000.0, qk_norm=True),
+    # delta: key heads, value heads, and the size of both, of the three of four layers that have a recurrent state.
+    "qwen3.6-27b": dict(arch="qwen35", layers=64, hidden=5120, heads=24, kv=4, dim=256, ffn=17408, vocab=248320,
+                        theta=10000000.0, qk_norm=True, rotated=64, delta=(16, 48, 128)),
 }
-F32, Q4_K, Q6_K = 0, 12, 14
-BLOCK_BYTES = {Q4_K: 144, Q6_K: 210}  # of 256 values
+F32, Q4_K, Q5_K, Q6_K = 0, 12, 13, 14
+BLOCK_BYTES = {Q4_K: 144, Q5_K: 176, Q6_K: 210}  # of 256 values
 ALIGNMENT = 32
 
 
@@ -26,37 +30,62 @@ def is_larger(layer, layers):
     return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2
 
 
+def is_recurrent(layer, s):
+    return "delta" in s and (layer + 1) % 4 != 0
+
+
+def attention(s, larger):
+    hidden, q, kv, gates = s["hidden"], s["heads"] * s["dim"], s["kv"] * s["dim"], 2 if "delta" in s else 1
+    yield from [("attn_q.weight", (hidden, gates * q), Q4_K), ("attn_k.weight", (hidden, kv), Q4_K),
+                ("attn_v.weight", (hidden, kv), larger), ("attn_output.weight", (q, hidden), Q4_K)]
+    if s["qk_norm"]:
+        yield from [("attn_q_norm.weight", (s["dim"],), F32), ("attn_k_norm.weight", (s["dim"],), F32)]
+
+
+def recurrence(s):
+    hidden, (k_heads, v_heads, dim) = s["hidden"], s["delta"]
+    channels, v = (2 * k_heads + v_heads) * dim, v_heads * dim
+    yield from [("attn_qkv.weight", (hidden, channels), Q5_K), ("attn_gate.weight", (hidden, v), Q4_K),
+                ("ssm_conv1d.weight", (4, channels), F32), ("ssm_dt.bias", (v_heads,), F32), ("ssm_a", (v_heads,), F32),
+                ("ssm_alpha.weight", (hidden, v_heads), Q4_K), ("ssm_beta.weight", (hidden, v_heads), Q4_K),
+                ("ssm_norm.weight", (dim,), F32), ("ssm_out.weight", (v, hidden), Q4_K)]
+
+
 def tensors(s):
     """Name, shape with the innermost size first, type."""
-    hidden, q, kv = s["hidden"], s["heads"] * s["dim"], s["kv"] * s["dim"]
+    hidden = s["hidden"]
     yield "token_embd.weight", (hidden, s["vocab"]), Q4_K
     yield "output_norm.weight", (hidden,), F32
     yield "output.weight", (hidden, s["vocab"]), Q6_K
     for n in range(s["layers"]):
         larger = Q6_K if is_larger(n, s["layers"]) else Q4_K
+        yield f"blk.{n}.attn_norm.weight", (hidden,), F32
+        for name, shape, kind in recurrence(s) if is_recurrent(n, s) else attention(s, larger):
+            yield f"blk.{n}.{name}", shape, kind
         for name, shape, kind in [
-                ("attn_norm", (hidden,), F32), ("attn_q", (hidden, q), Q4_K), ("attn_k", (hidden, kv), Q4_K),
-                ("attn_v", (hidden, kv), larger), ("attn_output", (q, hidden), Q4_K), ("ffn_norm", (hidden,), F32),
+                ("post_attention_norm" if "delta" in s else "ffn_norm", (hidden,), F32),
                 ("ffn_gate", (hidden, s["ffn"]), Q4_K), ("ffn_up", (hidden, s["ffn"]), Q4_K),
                 ("ffn_down", (s["ffn"], hidden), larger)]:
             yield f"blk.{n}.{name}.weight", shape, kind
-        if s["qk_norm"]:
-            yield f"blk.{n}.attn_q_norm.weight", (s["dim"],), F32
-            yield f"blk.{n}.attn_k_norm.weight", (s["dim"],), F32
 
 
-def content(shape, kind, rng):
+MOST_BLOCKS = 1 << 16  # of random bytes; longer tensors repeat them
+
+
+def content(name, shape, kind, rng):
     count = int(np.prod(shape))
     if kind == F32:
-        return np.ones(count, np.float32).tobytes()
-    blocks = rng.integers(0, 256, (count // 256, BLOCK_BYTES[kind]), np.uint8)
+        return np.full(count, -1.0 if name.endswith("ssm_a") else 1.0, np.float32).tobytes()
+    blocks = rng.integers(0, 256, (min(count // 256, MOST_BLOCKS), BLOCK_BYTES[kind]), np.uint8)
     scale = np.frombuffer(np.float16(1e-4).tobytes(), np.uint8)
-    if kind == Q4_K:
+    if kind in (Q4_K, Q5_K):
         blocks[:, 0:2] = scale  # d; dmin makes the values' mean 0
         blocks[:, 2:4] = scale
     else:
         blocks[:, 208:210] = scale
-    return blocks.tobytes()
+    whole = blocks.tobytes()
+    size = count // 256 * BLOCK_BYTES[kind]
+    return (whole * -(-size // len(whole)))[:size]
 
 
 def text(value):
@@ -70,13 +99,19 @@ def write_gguf(path, s):
                 "feed_forward_length": s["ffn"], "attention.head_count": s["heads"],
                 "attention.head_count_kv": s["kv"], "attention.key_length": s["dim"],
                 "attention.value_length": s["dim"], "vocab_size": s["vocab"]}
-    if arch == "llama":
-        integers["rope.dimension_count"] = s["dim"]
+    if arch != "qwen3":
+        integers["rope.dimension_count"] = s.get("rotated", s["dim"])
+    if "delta" in s:
+        k_heads, v_heads, dim = s["delta"]
+        integers |= {"ssm.conv_kernel": 4, "ssm.state_size": dim, "ssm.group_count": k_heads,
+                     "ssm.time_step_rank": v_heads, "ssm.inner_size": v_heads * dim, "full_attention_interval": 4}
     pairs = [("general.architecture", 8, text(arch)), ("tokenizer.ggml.model", 8, text("no_vocab")),
              ("general.file_type", 4, struct.pack("<I", 15))]
     pairs += [(f"{arch}.{key}", 4, struct.pack("<I", value)) for key, value in integers.items()]
     pairs += [(f"{arch}.attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-5)),
               (f"{arch}.rope.freq_base", 6, struct.pack("<f", s["theta"]))]
+    if "delta" in s:
+        pairs.append((f"{arch}.rope.dimension_sections", 9, struct.pack("<IQ4i", 5, 4, 11, 11, 10, 0)))
     listed, head, offset = list(tensors(s)), b"", 0
     for name, shape, kind in listed:
         head += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
@@ -87,9 +122,9 @@ def write_gguf(path, s):
     with open(path, "wb") as f:
         f.write(b"GGUF" + struct.pack("<IQQ", 3, len(listed), len(pairs)))
         f.write(b"".join(text(key) + struct.pack("<I", kind) + value for key, kind, value in pairs) + head)
-        for _, shape, kind in listed:
+        for name, shape, kind in listed:
             f.write(b"\0" * (-f.tell() % ALIGNMENT))
-            f.write(content(shape, kind, rng))
+            f.write(content(name, shape, kind, rng))
         f.write(b"\0" * (-f.tell() % ALIGNMENT))
 
 
@@ -100,16 +135,17 @@ def run(command):
     return json.loads(done.stdout)
 
 
-def llama(program, path, tokens):
-    row = run([program, "-m", path, "-p", str(tokens), "-n", "0", "-b", "2048", "-ub", "2048", "-fa", "1", "-ngl",
-               "999", "-r", "1", "-o", "json"])[0]
-    return row["avg_ns"] / 1e6, row["gpu_info"]
+# A prompt of 512 tokens, which is not counted, warms the process up.
+def llama(program, path, tokens, steps):
+    work = ["-n", str(steps), "-p", "0", "-d", str(tokens)] if steps else ["-n", "0", "-p", f"512,{tokens}"]
+    return run([program, "-m", path, *work, "-b", "2048", "-ub", "2048", "-fa", "1", "-ngl", "999", "-r", "1",
+                *([] if steps else ["--no-warmup"]), "-o", "json"])[-1]
 
 
-def headrace(program, shape, tokens, kind):
-    report = run([program, "bench", "--shape", shape, "--weights", "q4_k_m", "-p", str(tokens), "-n", "1", "--kv",
-                  "device", "--prefill-type", kind, "--json"])
-    return report["rows"][0]["prefill"]["ms"]
+def headrace(program, shape, tokens, kind, steps):
+    row = run([program, "bench", "--shape", shape, "--weights", "q4_k_m", "-p", str(tokens), "-n", str(steps), "--kv",
+               "device", "--prefill-type", kind, "--json"])["rows"][0]
+    return row["prefill"]["ms"], row["decode"]["ms_median"]
 
 
 def main():
@@ -119,20 +155,32 @@ def main():
     parser.add_argument("--shape", choices=SHAPES, required=True)
     parser.add_argument("--tokens", type=int, nargs="+", required=True)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--decode", type=int, default=32, help="steps behind the prompt; 0: none of llama.cpp")
+    parser.add_argument("--prefill-types", default="bf16,int8")
     parser.add_argument("--work", required=True)
     a = parser.parse_args()
     path = os.path.join(a.work, f"{a.shape}.gguf")
     write_gguf(path, SHAPES[a.shape])
-    rows, device = [], ""
+    kinds, rows, device = a.prefill_types.split(","), [], ""
     for tokens in a.tokens:
-        times = {"llama.cpp": [], "bf16": [], "int8": []}
+        prefill, decode = {name: [] for name in ["llama.cpp", *kinds]}, {name: [] for name in ["llama.cpp", *kinds]}
         for _ in range(a.rounds):
-            ms, device = llama(a.llama_bench, path, tokens)
-            times["llama.cpp"].append(ms)
-            for kind in ("bf16", "int8"):
-                times[kind].append(headrace(a.headrace, a.shape, tokens, kind))
-        rows += [{"tokens": tokens, "program": name, "prefill_ms": statistics.median(runs), "runs_ms": runs}
-                 for name, runs in times.items()]
+            row = llama(a.llama_bench, path, tokens, 0)
+            device = row["gpu_info"]
+            prefill["llama.cpp"].append(row["avg_ns"] / 1e6)
+            if a.decode:
+                row = llama(a.llama_bench, path, tokens, a.decode)
+                decode["llama.cpp"].append(row["avg_ns"] / 1e6 / a.decode)
+            for kind in kinds:
+                first, step = headrace(a.headrace, a.shape, tokens, kind, max(a.decode, 1))
+                prefill[kind].append(first)
+                decode[kind].append(step)
+        for name, runs in prefill.items():
+            row = {"tokens": tokens, "program": name, "prefill_ms": statistics.median(runs), "runs_ms": runs}
+            if a.decode:
+                row |= {"decode_ms": statistics.median(decode[name]), "decode_runs_ms": decode[name]}
+            rows.append(row)
+            print(json.dumps(row), file=sys.stderr)
     os.remove(path)
     print(json.dumps({"program": "bench/llama_gpu.py", "device": device, "shape": a.shape, "weights": "Q4_K_M, random",
                       "rows": rows}, indent=1))
