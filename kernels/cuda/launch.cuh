@@ -20,8 +20,10 @@ void launch_on(CudaStream& stream, const char* name, const Grid& grid, void (*ke
   CHECK(grid.x > 0 && grid.x <= INT32_MAX && grid.y > 0 && grid.y < 65536, name, ": grid ", grid.x, " x ", grid.y);
   auto* const native = static_cast<cudaStream_t>(stream.native());
   const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
-  // More than 48 KB a block has to be asked for, on each device. A refusal shows at the launch.
-  if (grid.shared_bytes > 48 * 1024) {
+  // More than 48 KB a block has to be asked for, on each device; what the kernel declares itself counts, too. A refusal
+  // shows at the launch.
+  constexpr int kMostDeclared = 16 * 1024;
+  if (grid.shared_bytes > 48 * 1024 - kMostDeclared) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
   }
   kernel<<<blocks, static_cast<unsigned>(grid.threads), static_cast<size_t>(grid.shared_bytes), native>>>(params...);

@@ -160,6 +160,8 @@ TEST_P(KvBudgets, TheBudgetsPeakIsThePlans) {
        {Kind{KvMode::kDevice, DType::kF32}, Kind{KvMode::kHost, DType::kF32}, Kind{KvMode::kHost, DType::kInt8},
         Kind{KvMode::kHost, RowsType(DType::kF32, true)}, Kind{KvMode::kHost, DType::kF32, "qwen35"},
         Kind{KvMode::kHost, DType::kF32, "qwen35", 1, 4}, Kind{KvMode::kHost, DType::kF32, "qwen35", 300, 4}}) {
+    SCOPED_TRACE(str(name, ", KV mode ", static_cast<int>(mode), ", ", pass_rows, " rows, ", blocks, " blocks, ",
+                     type.prefill_int8 ? "int8" : "plain", " prefill"));
     const LoadedModel model(testing::tiny_model(name), {DType::kF32, type.prefill_int8}, GetParam());
     const uint64_t products = product_workspace_bytes(*model.compute);  // stay on the stream
     SessionOptions options = model.options(1500, 16);
