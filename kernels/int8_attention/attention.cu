@@ -42,10 +42,7 @@ struct Int8Tiles {
   static constexpr int kThreads = 32 * kWarps, kWarpRows = 16 * kMTiles, kRows = kWarpRows * kWarps;
   static constexpr int kKeys = static_cast<int>(kKv8Tile), kSteps = kDim / 32, kStages = 2;
   static constexpr int kBlockBytes = static_cast<int>(kv8_block_bytes(kDim));
-  static constexpr int kHeld = kDim == 256 ? 4 : 1;  // steps of q in registers; the others are in shared memory
-  // Channels of a block: the others are blocks of their own, which compute the scores again, because o of 256 channels
-  // leaves too few registers.
-  static constexpr int kOut = kDim == 256 ? 128 : kDim, kParts = kDim / kOut;
+  static constexpr int kHeld = kDim == 256 ? 0 : 1;  // steps of q in registers; the others are in shared memory
   static constexpr int kQueriesAt = kStages * kBlockBytes;
   static constexpr int kSharedBytes = kQueriesAt + kWarps * kMTiles * (kSteps - kHeld) * 512;
   static_assert((kSharedBytes + 1024) * kBlocks <= 100 * 1024);  // the limit of sm_86 and sm_89
@@ -54,12 +51,11 @@ struct Int8Tiles {
 
   const Int8AttentionParams& params;
   const int head, first, end, begin;  // queries' positions are [first, end); the block's rows begin at `begin`
-  const int channel;                  // the block's first
   const uint32_t shared;
   const unsigned char* blocks;  // of the KV head, from tile 0 on
 
   uint32_t q[kMTiles][kHeld + 1][4];  // the last one is unused
-  float o[kMTiles][kOut / 8][4];
+  float o[kMTiles][kDim / 8][4];
   float scale[kMTiles][2], m[kMTiles][2], l[kMTiles][2];  // of rows g and g + 8; l: of this thread's columns
 
   __device__ Int8Tiles(const Int8AttentionParams& of, const void* memory)
@@ -68,7 +64,6 @@ struct Int8Tiles {
         first(static_cast<int>(of.first_position)),
         end(first + static_cast<int>(of.shape.queries)),
         begin((first / kRows + static_cast<int>(gridDim.y - 1 - blockIdx.y)) * kRows),
-        channel(static_cast<int>(blockIdx.z) * kOut),
         shared(shared_address(memory)) {
     const int kv_head = head / static_cast<int>(of.shape.heads / of.shape.kv_heads);
     blocks = reinterpret_cast<const unsigned char*>(of.kv.data) + int64_t{kv_head} * kBlockBytes;
@@ -135,8 +130,8 @@ struct Int8Tiles {
     l[tile][half] = t == 0 ? ml.y : 0.0f;
     const float* const own = own_o(params, at, row);
 #pragma unroll
-    for (int n = 0; n < kOut / 8; ++n) {
-      const int d = channel + n * 8 + t * 2;
+    for (int n = 0; n < kDim / 8; ++n) {
+      const int d = n * 8 + t * 2;
       const float2 pair = d < dim ? *reinterpret_cast<const float2*>(own + d) : float2{0.0f, 0.0f};
       o[tile][n][2 * half] = pair.x;
       o[tile][n][2 * half + 1] = pair.y;
@@ -195,8 +190,8 @@ struct Int8Tiles {
       factor[tile][half] = __fmul_rn(exp2_fast(__fsub_rn(top[tile][half], m[tile][half])), 1.0f / 255);
       l[tile][half] = __fmaf_rn(static_cast<float>(sum[tile][half]), factor[tile][half], l[tile][half]);
     }
-    add(block + static_cast<uint32_t>(kv8_v(kDim)) + channel * 64 + lane * 16,
-        block + static_cast<uint32_t>(kv8_v_scales(kDim)) + channel * 4 + t * 8, p, factor);
+    add(block + static_cast<uint32_t>(kv8_v(kDim)) + lane * 16,
+        block + static_cast<uint32_t>(kv8_v_scales(kDim)) + t * 8, p, factor);
   }
 
   // Scores times the keys' scales; a row's own scale is still missing.
@@ -260,7 +255,7 @@ struct Int8Tiles {
       now = to;
       l[tile][half] = __fmul_rn(l[tile][half], keep);
 #pragma unroll
-      for (int n = 0; n < kOut / 8; ++n) {
+      for (int n = 0; n < kDim / 8; ++n) {
         o[tile][n][2 * half] = __fmul_rn(o[tile][n][2 * half], keep);
         o[tile][n][2 * half + 1] = __fmul_rn(o[tile][n][2 * half + 1], keep);
       }
@@ -270,7 +265,7 @@ struct Int8Tiles {
   // The sums of some channels are folded into o while the products of the next ones run.
   __device__ void add(uint32_t values, uint32_t scales, const uint32_t (&p)[kMTiles][kKeys / 32][4],
                       const float (&factor)[kMTiles][2]) {
-    constexpr int kGroups = kOut / 16, kHalves = kKeys / 32;  // of 16 channels, of 32 keys
+    constexpr int kGroups = kDim / 16, kHalves = kKeys / 32;  // of 16 channels, of 32 keys
     int sums[2][kMTiles][2][4];
     uint4 b[2][kHalves];
     const auto load = [&](int n) {
@@ -344,8 +339,8 @@ __global__ void __launch_bounds__(Int8Tiles<kDim>::kThreads, Int8Tiles<kDim>::kB
     const int64_t to = tiles.row_of(tile, half) * shape.head_dim;
     const float sum = tiles.l[tile][half];
 #pragma unroll
-    for (int n = 0; n < Int8Tiles<kDim>::kOut / 8; ++n) {
-      const int d = tiles.channel + n * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+    for (int n = 0; n < kDim / 8; ++n) {
+      const int d = n * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
       if (d >= shape.head_dim) break;
       const float(&o)[4] = tiles.o[tile][n];
       // + 0: a zero's sign must not depend on rows with weight 0.
@@ -366,9 +361,8 @@ void int8_attention(const Int8AttentionParams& params, Stream& stream) {
     using Tiles = Int8Tiles<kDim>;
     const int64_t end = params.first_position + shape.queries;
     const int64_t blocks = ceil_div(end, Tiles::kRows) - params.first_position / Tiles::kRows;
-    launch(int8_tiles<kDim>, "int8_tiles",
-           dim3(static_cast<unsigned>(shape.heads), static_cast<unsigned>(blocks), Tiles::kParts), Tiles::kThreads,
-           Tiles::kSharedBytes, params, on);
+    launch(int8_tiles<kDim>, "int8_tiles", dim3(static_cast<unsigned>(shape.heads), static_cast<unsigned>(blocks)),
+           Tiles::kThreads, Tiles::kSharedBytes, params, on);
   });
 }
 
