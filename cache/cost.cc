@@ -42,15 +42,17 @@ struct RowsFactor {
 };
 struct LowBitPace {
   double gb_per_s;
+  double wide;                       // how much longer heads of 256 take
   std::span<const RowsFactor> rows;  // of q of one KV head
 };
 constexpr RowsFactor kQueriesOfInt8[] = {{4, 1},      {16, 1.16},  {32, 1.46},  {64, 2.84},
                                          {256, 8.85}, {800, 27.6}, {1536, 44.9}};
 constexpr RowsFactor kQueriesOfInt4[] = {{4, 1},      {16, 1.06},  {32, 1.23},  {64, 1.35},
                                          {256, 4.04}, {800, 13.3}, {1536, 23.0}};
-constexpr LowBitPace kInt8Pace = {3490, kQueriesOfInt8}, kInt4Pace = {1092, kQueriesOfInt4};
-// Heads of 256 take longer for as many elements than heads of 128, which rates are of (kernel_bench_h200_heads.jsonl).
-constexpr double kWidePrefill = 1.22, kWidePrefix = 1.52, kWideLowBitPrefix = 1.87;
+constexpr LowBitPace kInt8Pace = {3490, 1.9, kQueriesOfInt8}, kInt4Pace = {1092, 1.33, kQueriesOfInt4};
+// Heads of 256 take longer for as many elements than heads of 128, which rates are of, and exact rows of them are read
+// at no more than this (kernel_bench_h200_heads.jsonl).
+constexpr double kWidePrefill = 1.22, kWideQueries = 1.36, kWideGbPerS = 2900;
 // Making rows of an int8 copy and remainders (kernel_bench_h200_remainders.jsonl): values a microsecond.
 constexpr double kMadeValuesPerUs = 498e3;
 // Rows of products that a GPU multiplies in one pass over the weights (kernels/product/op.h).
@@ -160,12 +162,14 @@ double attention_ms(const CostInput& in, int64_t queries, int64_t rows, const Ro
   const LowBitPace* const pace = in.rates.gpu ? pace_of(shape) : nullptr;
   double ms = gb_ms(bytes, in.rates.kv_gb_per_s);
   if (pace != nullptr) {
-    ms = std::max(ms, gb_ms(bytes, pace->gb_per_s) * rows_factor(pace->rows, queries * m.heads / m.kv_heads));
+    const double factor = rows_factor(pace->rows, queries * m.heads / m.kv_heads) * wide(m, pace->wide);
+    ms = std::max(ms, gb_ms(bytes, pace->gb_per_s) * factor);
   } else if (queries > 1) {
-    ms = std::max(ms, tflop_ms(flop * static_cast<double>(m.rows.layers), in.rates.queries_tflop_per_s));
+    const double factor = in.rates.gpu ? wide(m, kWideQueries) : 1;
+    ms = std::max(ms, tflop_ms(flop * static_cast<double>(m.rows.layers), in.rates.queries_tflop_per_s) * factor);
   }
   if (!in.rates.gpu) return ms;
-  ms *= wide(m, pace != nullptr ? kWideLowBitPrefix : kWidePrefix);
+  if (pace == nullptr && m.head_dim > 128) ms = std::max(ms, gb_ms(bytes, kWideGbPerS));
   const int64_t last = segment_range(segments_for(rows) - 1).begin;
   const int64_t longest =
       std::min({rows, segment_range(segment_of(last)).rows, attention_part_rows(last, shape.k_type, shape.v_type)});
