@@ -147,7 +147,9 @@ TEST(Planner, ACopyComesLateWhereItDoesNotFitBesidePrefill) {
     EXPECT_LT(late.vram_bytes, early.vram_bytes - 2 * kGiB);
     in.vram_free = late.vram_bytes;
     EXPECT_TRUE(try_plan(in));
-    in.vram_free -= late.remainder_work_bytes + kPageBytes;  // a plan without remainders needs less
+    PlanInput without = in;
+    without.remainders = false;
+    in.vram_free = make_plan(without).vram_bytes - kPageBytes;
     EXPECT_FALSE(try_plan(in));
   }
 }
