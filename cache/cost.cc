@@ -141,11 +141,6 @@ double decode_products_ms(const ModelSizes& m, const MachineRates& rates, int64_
          quantised_products_ms(m.quantised, rates, rows);
 }
 
-// One layer's attention: products of all queries with `rows` keys and values.
-double attention_flop(const ModelSizes& m, double queries, double rows) {
-  return 4 * static_cast<double>(m.heads * m.head_dim) * queries * rows;
-}
-
 double wide(const ModelSizes& m, double factor) { return m.head_dim > 128 ? factor : 1; }
 
 const LowBitPace* pace_of(const RowShape& shape) {
@@ -157,8 +152,9 @@ const LowBitPace* pace_of(const RowShape& shape) {
 double attention_ms(const CostInput& in, int64_t queries, int64_t rows, const RowShape& shape) {
   if (rows == 0) return 0;
   const ModelSizes& m = in.model;
-  const double bytes = static_cast<double>(shape.bytes_all_layers()) * static_cast<double>(rows);
-  const double flop = attention_flop(m, static_cast<double>(queries), static_cast<double>(rows));
+  const double seen = static_cast<double>(rows) * m.seen_share(static_cast<double>(rows));  // on average
+  const double row_bytes = static_cast<double>(shape.bytes_all_layers()), bytes = row_bytes * seen;
+  const double flop = m.attention_flop(static_cast<double>(queries), seen);
   const LowBitPace* const pace = in.rates.gpu ? pace_of(shape) : nullptr;
   double ms = gb_ms(bytes, in.rates.kv_gb_per_s);
   if (pace != nullptr) {
@@ -173,7 +169,8 @@ double attention_ms(const CostInput& in, int64_t queries, int64_t rows, const Ro
   const int64_t last = segment_range(segments_for(rows) - 1).begin;
   const int64_t longest =
       std::min({rows, segment_range(segment_of(last)).rows, attention_part_rows(last, shape.k_type, shape.v_type)});
-  const double block = bytes / static_cast<double>(m.kv_heads * rows) * static_cast<double>(longest);
+  const double block = row_bytes / static_cast<double>(m.kv_heads) * static_cast<double>(longest) *
+                       m.seen_share(static_cast<double>(longest));
   const double layers = static_cast<double>(m.rows.layers), hidden_us = m.quantised.empty() ? 0 : layers * kTailUs;
   return std::max(ms, gb_ms(block, kBlockGbPerS) - hidden_us * 1e-3) + layers * kPrefixUs * 1e-3;
 }
@@ -227,10 +224,13 @@ double prefill_products_ms(const CostInput& in, int64_t tokens) {
 }
 
 double prefill_attention_ms(const CostInput& in, double tokens) {
-  const double flop = static_cast<double>(in.model.rows.layers) * attention_flop(in.model, tokens, tokens / 2);
-  const double rate = in.rates.int8_attention_tflop_per_s;
-  const double ms = tflop_ms(flop, in.plan.prefill_int8 && rate > 0 ? rate : in.rates.attention_tflop_per_s);
-  return in.rates.gpu ? ms * wide(in.model, kWidePrefill) : ms;
+  const ModelSizes& m = in.model;  // layers with a window are computed in the type of the computation
+  const double plain = in.rates.attention_tflop_per_s, int8 = in.rates.int8_attention_tflop_per_s;
+  const double windows = static_cast<double>(m.window_layers), full = static_cast<double>(m.rows.layers) - windows;
+  const double ms =
+      tflop_ms(full * m.attention_flop(tokens, tokens / 2), in.plan.prefill_int8 && int8 > 0 ? int8 : plain) +
+      tflop_ms(windows * m.attention_flop(tokens, m.mean_window(tokens)), plain);
+  return in.rates.gpu ? ms * wide(m, kWidePrefill) : ms;
 }
 
 // The rows of each layer are read once more, and written in 8 bits.

@@ -3,6 +3,7 @@
 // values; runtime/commands/profile.h does the measuring.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -50,11 +51,27 @@ struct ModelSizes {
   bool gated = false;                       // attention's output is multiplied by gates: more of q, and a kernel more
   RowShape rows{};                          // of the KV cache
   RecurrentSizes recurrent{};
+  int64_t window_layers = 0, window = 0;  // of the layers with rows, those whose queries see a window of rows alone
 
   int64_t weights() const;  // elements of all layers' matrices
   int64_t head_weights() const { return vocab * hidden; }
   uint64_t layers_bytes() const;
   uint64_t head_bytes() const;
+  // One layer's attention: products of all queries with `seen` keys and values.
+  double attention_flop(double queries, double seen) const {
+    return 4 * static_cast<double>(heads * head_dim) * queries * seen;
+  }
+  // The part of all layers' rows that a query after `count` of them sees.
+  double seen_share(double count) const {
+    if (window_layers == 0) return 1;
+    const double windows = static_cast<double>(window_layers) / static_cast<double>(rows.layers);
+    return 1 - windows * (1 - std::min(1.0, static_cast<double>(window) / count));
+  }
+  // The rows that a prompt's queries see of a layer with a window, on average.
+  double mean_window(double tokens) const {
+    const double most = std::min(static_cast<double>(window), tokens);
+    return most - most * most / (2 * tokens);
+  }
 };
 
 // Bytes that a pass moves, and the time of each part alone.

@@ -12,6 +12,7 @@ HEADRACE_BODIES(rope, RopeParams)
 HEADRACE_BODIES(rope_table, RopeTableParams)
 HEADRACE_BODIES(silu_mul, SiluMulParams)
 HEADRACE_BODIES(gate_rows, GateRowsParams)
+HEADRACE_BODIES(scale, ScaleParams)
 HEADRACE_BODIES(convert, ConvertParams)
 
 }  // namespace headrace::kernels

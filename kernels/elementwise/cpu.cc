@@ -29,6 +29,13 @@ void embedding(const EmbeddingParams& params, ThreadPool& pool) {
 void rms_norm(const RmsNormParams& params, ThreadPool& pool) {
   const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
   for_rows(pool, params.rows, params.cols, [&](int64_t row) {
+    if (params.residual != nullptr) {
+      const int64_t first = row * params.out_stride;
+      return kernels.add_norm({params.x_type, params.type, params.x_type},
+                              at(params.x, row * params.x_stride, params.x_type), params.weight,
+                              at(params.residual, first, params.x_type), at(params.out, first, params.x_type),
+                              params.cols, params.eps);
+    }
     kernels.rms_norm({params.x_type, params.type, params.type}, at(params.x, row * params.x_stride, params.x_type),
                      params.weight, at(params.out, row * params.out_stride, params.type), params.cols, params.eps);
   });
@@ -83,7 +90,8 @@ void silu_mul(const SiluMulParams& params, ThreadPool& pool) {
   const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
   for_rows(pool, params.rows, params.cols * 4, [&](int64_t row) {  // an exponential costs as much as a few moves
     const std::byte* gate = at(params.gate_up, row * 2 * params.cols, params.type);
-    kernels.silu_mul(params.type, params.type, gate, at(static_cast<const void*>(gate), params.cols, params.type),
+    kernels.silu_mul(params.activation, params.type, params.type, gate,
+                     at(static_cast<const void*>(gate), params.cols, params.type),
                      at(params.out, row * params.cols, params.type), params.cols);
   });
 }
@@ -96,6 +104,16 @@ void gate_rows(const GateRowsParams& params, ThreadPool& pool) {
       kernels.gate(params.type, at(params.gate, row * params.gate_stride + head * params.gate_head_stride, params.type),
                    at(params.y, row * width + head * params.head_dim, params.type), params.head_dim);
     }
+  });
+}
+
+void scale(const ScaleParams& params, ThreadPool& pool) {
+  const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
+  constexpr int64_t kRun = kInlineElements / 4;
+  for_rows(pool, ceil_div(params.count, kRun), kRun, [&](int64_t run) {
+    const int64_t first = run * kRun;
+    kernels.scale(params.x_type, params.type, at(params.x, first, params.x_type), params.factor,
+                  std::min(kRun, params.count - first));
   });
 }
 

@@ -14,19 +14,38 @@ namespace {
   for (int64_t begin = 0, count = 0; count = (total)-begin < kLanes ? (total)-begin : kLanes, begin < (total); \
        begin += kLanes)
 
-template <typename In, typename T, typename Out>
-void rms_norm_of(const void* x_bytes, const void* weight_bytes, void* out_bytes, int64_t cols, float eps) {
-  const In* x = static_cast<const In*>(x_bytes);
-  const T* weight = static_cast<const T*>(weight_bytes);
-  Out* out = static_cast<Out*>(out_bytes);
+template <typename In>
+float norm_scale(const In* x, int64_t cols, float eps) {
   vf squares = zero();
   HEADRACE_FOR_LANES(i, count, cols) {
     const vf v = load_some(x + i, count);
     squares = fma(v, v, squares);
   }
-  const float scale = 1.0f / __builtin_sqrtf(sum(squares) / static_cast<float>(cols) + eps);
+  return 1.0f / __builtin_sqrtf(sum(squares) / static_cast<float>(cols) + eps);
+}
+
+template <typename In, typename T, typename Out>
+void rms_norm_of(const void* x_bytes, const void* weight_bytes, void* out_bytes, int64_t cols, float eps) {
+  const In* x = static_cast<const In*>(x_bytes);
+  const T* weight = static_cast<const T*>(weight_bytes);
+  Out* out = static_cast<Out*>(out_bytes);
+  const float scale = norm_scale(x, cols, eps);
   HEADRACE_FOR_LANES(i, count, cols) {
     store_some(out + i, load_some(x + i, count) * scale * load_some(weight + i, count), count);
+  }
+}
+
+template <typename In, typename T>
+void add_norm_of(const void* x_bytes, const void* weight_bytes, const void* residual_bytes, void* out_bytes,
+                 int64_t cols, float eps) {
+  const In* x = static_cast<const In*>(x_bytes);
+  const T* weight = static_cast<const T*>(weight_bytes);
+  const In* residual = static_cast<const In*>(residual_bytes);
+  In* out = static_cast<In*>(out_bytes);
+  const float scale = norm_scale(x, cols, eps);
+  HEADRACE_FOR_LANES(i, count, cols) {
+    const vf normed = load_some(x + i, count) * scale * load_some(weight + i, count);
+    store_some(out + i, load_some(residual + i, count) + normed, count);
   }
 }
 
@@ -50,14 +69,21 @@ void convert_of(const void* in_bytes, void* out_bytes, int64_t total) {
   HEADRACE_FOR_LANES(i, count, total) store_some(out + i, load_some(in + i, count), count);
 }
 
-template <typename T, typename Out>
+// x / (e^-t + 1): of silu t is x.
+template <Activation kActivation>
+HEADRACE_SIMD vf activated(vf x) {
+  vf t = x;
+  if constexpr (kActivation == Activation::kGelu) t = x * fma(x * x, splat(kGeluCubic), splat(kGeluLinear));
+  return x / (exp(-t) + 1.0f);
+}
+
+template <Activation kActivation, typename T, typename Out>
 void silu_mul_of(const void* gate_bytes, const void* up_bytes, void* out_bytes, int64_t cols) {
   const T* gate = static_cast<const T*>(gate_bytes);
   const T* up = static_cast<const T*>(up_bytes);
   Out* out = static_cast<Out*>(out_bytes);
   HEADRACE_FOR_LANES(i, count, cols) {
-    const vf g = load_some(gate + i, count);
-    store_some(out + i, g / (exp(-g) + 1.0f) * load_some(up + i, count), count);
+    store_some(out + i, activated<kActivation>(load_some(gate + i, count)) * load_some(up + i, count), count);
   }
 }
 
@@ -68,6 +94,14 @@ void rms_norm(const RowTypes& types, const void* x, const void* weight, void* ou
     const auto run = types.in == DType::kF32 ? (wide ? rms_norm_of<float, T, float> : rms_norm_of<float, T, T>)
                                              : (wide ? rms_norm_of<T, T, float> : rms_norm_of<T, T, T>);
     run(x, weight, out, cols, eps);
+  });
+}
+
+void add_norm(const RowTypes& types, const void* x, const void* weight, const void* residual, void* out, int64_t cols,
+              float eps) {
+  with_type(types.type, [&](auto t) {
+    using T = decltype(t);
+    (types.in == DType::kF32 ? add_norm_of<float, T> : add_norm_of<T, T>)(x, weight, residual, out, cols, eps);
   });
 }
 
@@ -83,11 +117,19 @@ void convert(DType in_type, DType out_type, const void* in, void* out, int64_t c
   });
 }
 
-void silu_mul(DType type, DType out_type, const void* gate, const void* up, void* out, int64_t cols) {
+template <Activation kActivation>
+void silu_mul_as(DType type, DType out_type, const void* gate, const void* up, void* out, int64_t cols) {
   with_type(type, [&](auto t) {
     using T = decltype(t);
-    (out_type == DType::kF32 ? silu_mul_of<T, float> : silu_mul_of<T, T>)(gate, up, out, cols);
+    (out_type == DType::kF32 ? silu_mul_of<kActivation, T, float> : silu_mul_of<kActivation, T, T>)(gate, up, out,
+                                                                                                    cols);
   });
+}
+
+void silu_mul(Activation activation, DType type, DType out_type, const void* gate, const void* up, void* out,
+              int64_t cols) {
+  const bool silu = activation == Activation::kSilu;
+  (silu ? silu_mul_as<Activation::kSilu> : silu_mul_as<Activation::kGelu>)(type, out_type, gate, up, out, cols);
 }
 
 template <typename T>
@@ -103,12 +145,29 @@ void gate(DType type, const void* gate, void* y, int64_t cols) {
   with_type(type, [&](auto t) { gate_of<decltype(t)>(gate, y, cols); });
 }
 
+template <typename In, typename T>
+void scale_of(void* bytes, float factor, int64_t total) {
+  In* x = static_cast<In*>(bytes);
+  T rounded[kLanes];
+  HEADRACE_FOR_LANES(i, count, total) {
+    store_some(rounded, load_some(x + i, count) * factor, count);
+    store_some(x + i, load_some(rounded, count), count);
+  }
+}
+
+void scale(DType x_type, DType type, void* x, float factor, int64_t count) {
+  with_type(type, [&](auto t) {
+    using T = decltype(t);
+    (x_type == DType::kF32 ? scale_of<float, T> : scale_of<T, T>)(x, factor, count);
+  });
+}
+
 void exp_each(const float* in, float* out, int64_t total) {
   HEADRACE_FOR_LANES(i, count, total) store_some(out + i, exp(load_some(in + i, count)), count);
 }
 
 }  // namespace
 
-const ElementwiseKernels elementwise_kernels = {rms_norm, rotate, convert, silu_mul, gate, exp_each};
+const ElementwiseKernels elementwise_kernels = {rms_norm, add_norm, rotate, convert, silu_mul, gate, scale, exp_each};
 
 }  // namespace headrace::kernels::HEADRACE_ISA_NAMESPACE

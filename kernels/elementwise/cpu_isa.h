@@ -6,6 +6,7 @@
 
 #include "cache/base.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/elementwise/activation.h"
 
 namespace headrace::kernels {
 
@@ -17,14 +18,20 @@ struct RowTypes {
 struct ElementwiseKernels {
   // One group of cols elements; x may be out if their types are the same.
   void (*rms_norm)(const RowTypes& types, const void* x, const void* weight, void* out, int64_t cols, float eps);
+  // residual + that, in the type of x; out may be residual, but not x.
+  void (*add_norm)(const RowTypes& types, const void* x, const void* weight, const void* residual, void* out,
+                   int64_t cols, float eps);
   // One head: x and out have head_dim elements, in may be out; cos_sin [head_dim].
   void (*rotate)(DType in_type, DType out_type, const void* in, const float* cos_sin, void* out, int64_t head_dim);
   // Converts count elements to another type, rounded.
   void (*convert)(DType in_type, DType out_type, const void* in, void* out, int64_t count);
-  // silu(gate) * up over cols elements. out_type: type, or kF32.
-  void (*silu_mul)(DType type, DType out_type, const void* gate, const void* up, void* out, int64_t cols);
+  // activation(gate) * up over cols elements. out_type: type, or kF32.
+  void (*silu_mul)(Activation activation, DType type, DType out_type, const void* gate, const void* up, void* out,
+                   int64_t cols);
   // y = y sigmoid(gate) over cols elements, in place.
   void (*gate)(DType type, const void* gate, void* y, int64_t cols);
+  // x * factor over count elements of x_type, in place, rounded to `type`.
+  void (*scale)(DType x_type, DType type, void* x, float factor, int64_t count);
   // e^x over count elements: the basis of silu and attention, for its test.
   void (*exp)(const float* in, float* out, int64_t count);
 };

@@ -48,6 +48,7 @@ __device__ float block_sum(float value) {
 }
 
 // Grid: rows. A row that fits is read once and kept in registers.
+template <bool kAdds>
 __global__ void __launch_bounds__(kNormThreads) rms_norm_kernel(RmsNormParams p, bool aligned) {
   const int64_t in = blockIdx.x * p.x_stride, out = blockIdx.x * p.out_stride;
   const int64_t first = static_cast<int64_t>(threadIdx.x) * kChunk, step = static_cast<int64_t>(blockDim.x) * kChunk;
@@ -73,7 +74,12 @@ __global__ void __launch_bounds__(kNormThreads) rms_norm_kernel(RmsNormParams p,
     load_chunk(p.type, p.weight, col, count, aligned, weight);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) x[i] = values[i] * scale * weight[i];
-    store_chunk(p.type, p.out, out + col, count, aligned, x);
+    if constexpr (kAdds) {
+      load_chunk(p.x_type, p.residual, out + col, count, aligned, weight);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) x[i] = weight[i] + x[i];
+    }
+    store_chunk(kAdds ? p.x_type : p.type, p.out, out + col, count, aligned, x);
   };
 #pragma unroll
   for (int i = 0; i < kKept; ++i) finish(kept[i], first + i * step);
@@ -231,7 +237,7 @@ __global__ void __launch_bounds__(kThreads) silu_mul_kernel(SiluMulParams p, boo
   load_chunk(p.type, p.gate_up, 2 * row * p.cols + col, count, aligned, gate);
   load_chunk(p.type, p.gate_up, (2 * row + 1) * p.cols + col, count, aligned, up);
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) gate[i] = silu_times(gate[i], up[i]);
+  for (int i = 0; i < kChunk; ++i) gate[i] = activated_times(p.activation, gate[i], up[i]);
   store_chunk(p.type, p.out, row * p.cols + col, count, aligned, gate);
 }
 
@@ -251,6 +257,20 @@ __global__ void __launch_bounds__(kThreads) gate_rows_kernel(GateRowsParams p, b
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) y[i] = y[i] / (expf(-gate[i]) + 1.0f);
   store_chunk(p.type, p.y, at_y, count, aligned, y);
+}
+
+// ---- scale ----------------------------------------------------------------------------------------------------------
+
+// Grid: blocks of chunks.
+__global__ void __launch_bounds__(kThreads) scale_kernel(ScaleParams p, bool aligned) {
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kChunk;
+  if (first >= p.count) return;
+  const int count = chunk_count(p.count, first);
+  float values[kChunk];
+  load_chunk(p.x_type, p.x, first, count, aligned, values);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) values[i] = rounded_to(p.type, values[i] * p.factor);
+  store_chunk(p.x_type, p.x, first, count, aligned, values);
 }
 
 // ---- convert --------------------------------------------------------------------------------------------------------
@@ -278,11 +298,14 @@ void embedding(const EmbeddingParams& params, Stream& stream) {
 }
 
 void rms_norm(const RmsNormParams& params, Stream& stream) {
+  const bool adds = params.residual != nullptr;
+  const DType out_type = adds ? params.x_type : params.type;
   const bool aligned = chunks_aligned(params.x, params.x_type, params.x_stride) &&
-                       chunks_aligned(params.out, params.type, params.out_stride) &&
+                       chunks_aligned(params.out, out_type, params.out_stride) &&
+                       chunks_aligned(params.residual, out_type, params.out_stride) &&
                        chunks_aligned(params.weight, params.type, params.cols);
-  launch_on(cuda_stream(stream), "rms_norm", {params.rows, 1, norm_threads(params.cols)}, rms_norm_kernel, params,
-            aligned);
+  launch_on(cuda_stream(stream), "rms_norm", {params.rows, 1, norm_threads(params.cols)},
+            adds ? rms_norm_kernel<true> : rms_norm_kernel<false>, params, aligned);
 }
 
 void rope(const RopeParams& params, Stream& stream) {
@@ -324,6 +347,12 @@ void gate_rows(const GateRowsParams& params, Stream& stream) {
                        chunks_aligned(params.gate, params.type, params.gate_head_stride);
   const int64_t work = params.heads * ceil_div(params.head_dim, kChunk);
   launch_on(cuda_stream(stream), "gate_rows", {params.rows, blocks(work), kThreads}, gate_rows_kernel, params, aligned);
+}
+
+void scale(const ScaleParams& params, Stream& stream) {
+  const bool aligned = chunks_aligned(params.x, params.x_type, kChunk);
+  launch_on(cuda_stream(stream), "scale", {blocks(ceil_div(params.count, kChunk)), 1, kThreads}, scale_kernel, params,
+            aligned);
 }
 
 void convert(const ConvertParams& params, Stream& stream) {

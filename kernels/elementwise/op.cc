@@ -22,6 +22,7 @@ void rms_norm(const RmsNormParams& params, Stream& stream) {
         " out_stride=", params.out_stride, " of ", params.cols);
   CHECK(params.x_type == params.type || (params.x_type == DType::kF32 && params.x != params.out),
         "x_type=", dtype_name(params.x_type), " type=", dtype_name(params.type));
+  CHECK(params.residual == nullptr || params.x != params.out);
   if (params.rows == 0) return;
   dispatch(kernels::cpu::rms_norm, kernels::cuda::rms_norm, params, stream);
 }
@@ -60,6 +61,13 @@ void gate_rows(const GateRowsParams& params, Stream& stream) {
   CHECK(!low_bit(params.type), "type=", dtype_name(params.type));
   if (params.rows == 0) return;
   dispatch(kernels::cpu::gate_rows, kernels::cuda::gate_rows, params, stream);
+}
+
+void scale(const ScaleParams& params, Stream& stream) {
+  CHECK(params.count >= 0 && !low_bit(params.type) && (params.x_type == params.type || params.x_type == DType::kF32),
+        "count=", params.count, " x_type=", dtype_name(params.x_type), " type=", dtype_name(params.type));
+  if (params.count == 0) return;
+  dispatch(kernels::cpu::scale, kernels::cuda::scale, params, stream);
 }
 
 void convert(const ConvertParams& params, Stream& stream) {

@@ -1,4 +1,4 @@
-// The small ops between the products: embedding, RMSNorm, RoPE with the rounding of K and V, SiLU-mul and conversion.
+// The small ops between the products: embedding, RMSNorm, RoPE with the rounding of K and V, gates and conversion.
 // Each takes one params struct of views and a stream, owns nothing and is asynchronous; the CPU body is the reference.
 // Sums and transcendental functions are fp32; results are rounded once, to the type of their output. A row's bits never
 // depend on the other rows of the call (docs/design.md, section 6).
@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cache/base.h"
+#include "kernels/elementwise/activation.h"
 #include "offload/device/stream.h"
 
 namespace headrace {
@@ -23,14 +24,16 @@ void embedding(const EmbeddingParams& params, Stream& stream);
 
 // out = x / sqrt(mean(x^2) + eps) * weight, over the last dimension. In place is allowed if the types are the same. The
 // result depends on the values of x alone: x in kF32 with values that `type` can hold has the bits of x in `type`.
+// With a residual, out = residual + that, rounded once.
 struct RmsNormParams {
   const void* x;       // [rows, cols], rows x_stride elements apart
   const void* weight;  // [cols]
   void* out;           // [rows, cols], rows out_stride elements apart
   DType x_type;        // type, or kF32
-  DType type;          // of weight and out
+  DType type;          // of weight and out; with a residual out has x_type
   int64_t rows, cols, x_stride, out_stride;
   float eps;
+  const void* residual = nullptr;  // [rows, cols], as out and of x_type; null: none. May be out itself
 };
 void rms_norm(const RmsNormParams& params, Stream& stream);
 
@@ -71,12 +74,13 @@ struct RopeTableParams {
 };
 void rope_table(const RopeTableParams& params, Stream& stream);
 
-// out = silu(gate) * up.
+// out = silu(gate) * up, or gelu(gate) * up.
 struct SiluMulParams {
   const void* gate_up;  // [rows, 2, cols]: gate, then up
   void* out;            // [rows, cols]
   DType type;
   int64_t rows, cols;
+  Activation activation = Activation::kSilu;
 };
 void silu_mul(const SiluMulParams& params, Stream& stream);
 
@@ -88,6 +92,16 @@ struct GateRowsParams {
   int64_t rows, heads, head_dim, gate_stride, gate_head_stride;
 };
 void gate_rows(const GateRowsParams& params, Stream& stream);
+
+// x = x * factor in place, rounded to `type`.
+struct ScaleParams {
+  void* x;       // [count]
+  DType x_type;  // type, or kF32
+  DType type;
+  int64_t count;
+  float factor;
+};
+void scale(const ScaleParams& params, Stream& stream);
 
 // The same elements in another type, or in the same: none is kInt8 or kInt4.
 struct ConvertParams {

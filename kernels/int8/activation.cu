@@ -34,7 +34,7 @@ struct ActivationRow {
       load_chunk(x + 2 * row * p.call.cols + col, count, p.aligned, values);
       load_chunk(x + (2 * row + 1) * p.call.cols + col, count, p.aligned, up);
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) values[i] = silu_times(values[i], up[i]);  // of zeros: zero
+      for (int i = 0; i < kChunk; ++i) values[i] = activated_times(p.call.activation, values[i], up[i]);  // of 0: 0
     } else {
       load_chunk(x + row * p.call.cols + col, count, p.aligned, values);
     }

@@ -103,8 +103,8 @@ void int8_activation(const Int8ActivationParams& params, ThreadPool& pool) {
       const std::byte* const x = at(params.x, row * params.cols, params.type);
       if (params.input == Int8Input::kGated) {
         const std::byte* const gate = at(params.x, 2 * row * params.cols, params.type);
-        elementwise.silu_mul(params.type, DType::kF32, gate, at(gate, params.cols, params.type), converter.values(),
-                             params.cols);
+        elementwise.silu_mul(params.activation, params.type, DType::kF32, gate, at(gate, params.cols, params.type),
+                             converter.values(), params.cols);
       } else if (params.input == Int8Input::kNormed) {
         elementwise.rms_norm({params.type, params.type, DType::kF32}, x, params.norm, converter.values(), params.cols,
                              params.eps);

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "cache/base.h"
+#include "kernels/elementwise/activation.h"
 #include "kernels/weights/op.h"
 #include "offload/device/stream.h"
 
@@ -48,7 +49,7 @@ struct Int8WeightParams {
 void int8_weight(const Int8WeightParams& params, Stream& stream);
 
 // Converts activations. `x` may be normalised first (as by rms_norm(), with f32 results that are not rounded to `type`;
-// the sum of squares has an order of its own), or be the two halves of gate and up, of which silu(gate) * up is
+// the sum of squares has an order of its own), or be the two halves of gate and up, of which activation(gate) * up is
 // converted (f32, not rounded). These two may differ in a last bit between backends and instruction sets.
 enum class Int8Input : uint8_t { kPlain, kNormed, kGated };
 struct Int8ActivationParams {
@@ -58,7 +59,8 @@ struct Int8ActivationParams {
   float eps = 0.0f;
   DType type;  // of x and norm
   int64_t rows, cols;
-  Int8Rows out;  // [rows, cols]
+  Int8Rows out;                               // [rows, cols]
+  Activation activation = Activation::kSilu;  // kGated
 };
 void int8_activation(const Int8ActivationParams& params, Stream& stream);
 

@@ -65,7 +65,12 @@ void gated_product(const ProductParams& params, void* activated, Stream& stream)
   const ProductParams rest = normalise_input(params, stream);
   if (stream.backend() == Backend::kCuda && kernels::cuda::gated_product(rest, activated, stream)) return;
   product(rest, stream);
-  silu_mul({.gate_up = params.out, .out = activated, .type = params.type, .rows = params.rows, .cols = params.n / 2},
+  silu_mul({.gate_up = params.out,
+            .out = activated,
+            .type = params.type,
+            .rows = params.rows,
+            .cols = params.n / 2,
+            .activation = params.activation},
            stream);
 }
 

@@ -47,12 +47,13 @@ struct ProductParams {
   int64_t rows, n, k;
   ProductPath path;
   InputNorm norm{};
+  Activation activation = Activation::kSilu;  // of gated_product() alone
 };
 void product(const ProductParams& params, Stream& stream);
 
-// Computes activated [rows, n / 2] = silu(gate) * up in `type`, as product() and then silu_mul() do: gate and up, the
-// halves of a row of the product, are rounded to `type` first. The product's output is scratch.
-// REQUIRES: no bias and no residual, and out_type = type.
+// Computes activated [rows, n / 2] = activation(gate) * up in `type`, as product() and then silu_mul() do: gate and up,
+// the halves of a row of the product, are rounded to `type` first. The product's output is scratch. REQUIRES: no bias
+// and no residual, and out_type = type.
 void gated_product(const ProductParams& params, void* activated, Stream& stream);
 
 // Computes product() and then rope() of its rows. rope.q, k and v are the parts of the output; it then holds rotated q,

@@ -196,6 +196,7 @@ bool packed_gated_product(const ProductParams& params, void* activated, CudaStre
   PackedProduct p = packed_params(params);
   if (!takes(params) || params.n <= kMaxColsInFour || !has_whole_x(p) || !halve(&p)) return false;
   p.gated = true;
+  p.activation = params.activation;
   p.out = activated;
   p.out_cols = p.n / 2;
   launch_product(p, stream);

@@ -55,7 +55,8 @@ struct PackedProduct {
   bool x_f32;        // with a norm
   float eps;
   const uint32_t* x_sums;  // [rows, groups of 32 columns in whole records], by sum_columns()
-  bool gated;              // the parts are gate and up, and the output is silu(gate) * up
+  bool gated;              // the parts are gate and up, and the output is activation(gate) * up
+  Activation activation;
   // For kernels/product/packed_many.cuh, in which each run of k has its own blocks.
   int runs, row_tiles;
   float* run_sums;    // [blocks, runs, a block's sums]

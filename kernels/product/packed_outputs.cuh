@@ -93,10 +93,10 @@ __device__ inline void store_sums(const PackedProduct& p, const PackedPart& part
 }
 
 // Finishes a gated product: the second half of the warps passes up to the first half, which has gate of the same
-// outputs and computes silu(gate) * up. Both are rounded first, as if they had been written. All threads call it; it
-// returns true in the warps that have the result. `mine`: the thread has sums.
+// outputs and computes activation(gate) * up. Both are rounded first, as if they had been written. All threads call it;
+// it returns true in the warps that have the result. `mine`: the thread has sums.
 template <typename Shape>
-__device__ inline bool apply_gate(unsigned char* shared, bool mine, Sums<Shape>& sums) {
+__device__ inline bool apply_gate(Activation activation, unsigned char* shared, bool mine, Sums<Shape>& sums) {
   constexpr int kHalf = Shape::kWarps / 2;
   static_assert(Shape::kWarps % 2 == 0 &&
                 Shape::kRowTiles * Shape::kWeightTiles * 4 * kHalf * 32 * 4 <= Shape::kSharedBytes);
@@ -119,7 +119,11 @@ __device__ inline bool apply_gate(unsigned char* shared, bool mine, Sums<Shape>&
   if (mine && warp >= kHalf) each([](float& sum, float& up) { up = sum; });
   __syncthreads();
   if (!mine || warp >= kHalf) return false;
-  each([](float& sum, float& up) { sum = silu_times(sum, up); });
+  if (activation == Activation::kSilu) {
+    each([](float& sum, float& up) { sum = silu_times(sum, up); });
+  } else {
+    each([](float& sum, float& up) { sum = gelu_times(sum, up); });
+  }
   return true;
 }
 

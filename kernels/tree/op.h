@@ -24,7 +24,7 @@ namespace headrace {
 constexpr int64_t kMaxDraftNodes = 128;  // of a tree, the root included
 constexpr int64_t kMaxBranch = 64;       // children ranked per node
 constexpr int64_t kMaxFrontier = 64;     // nodes forwarded at once
-constexpr int64_t kMaxTopVocab = 256 * 1024;
+constexpr int64_t kMaxTopVocab = 288 * 1024;
 
 // The k likeliest tokens of each row by (logit, lower id), with the logarithm of the softmax over the vocabulary. NaN
 // counts as -inf, +inf as the largest float; a row of only those gives ids 0 to k - 1 and -inf.

@@ -14,7 +14,8 @@ namespace {
 constexpr int kHeld = kTopPartTokens / kTopThreads;  // values of a part that a thread keeps
 constexpr int kHeldAtOnce = kTopThreads * kTokensAtOnce;
 constexpr int kMaxParts = kMaxTopVocab / kTopPartTokens;
-static_assert(kMaxParts * kMaxBranch <= kHeld * kTopThreads && kMaxParts <= 2 * 32);
+constexpr int kHeldOfRow = kMaxParts * kMaxBranch / kTopThreads;  // best keys of the parts that a thread keeps
+static_assert(kMaxTopVocab % kTopPartTokens == 0 && kMaxParts * kMaxBranch % kTopThreads == 0);
 static_assert(kMaxBranch <= kMaxTop);
 
 struct PartSum {
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(kTopThreads) top_of_parts_kernel(Top p) {
   if (rank < p.params.k) p.keys[part * p.params.k + rank] = rank < count ? shared.ranked[rank] : 0;
 }
 
-constexpr int kPartsALane = kMaxParts / 32;
+constexpr int kPartsALane = (kMaxParts + 31) / 32;
 
 // The logarithm of the sum of e^(value - top) over a row, in every lane of a warp.
 __device__ float log_sum_of(const PartSum (&sums)[kPartsALane], float top) {
@@ -120,9 +121,9 @@ __global__ void __launch_bounds__(kTopThreads) top_of_rows_kernel(Top p) {
   const int64_t row = blockIdx.x;
   const auto k = static_cast<int>(p.params.k);
   const int total = p.parts * k;
-  uint64_t keys[kHeld];
+  uint64_t keys[kHeldOfRow];
 #pragma unroll
-  for (int i = 0; i < kHeld; ++i) {
+  for (int i = 0; i < kHeldOfRow; ++i) {
     const int at = i * kTopThreads + static_cast<int>(threadIdx.x);
     keys[i] = at < total ? p.keys[row * total + at] : 0;
   }

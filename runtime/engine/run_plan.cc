@@ -142,6 +142,12 @@ ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const 
   }
   add_quantised(weights.head(), &quantised);
   const AttentionSpec& attention = config.attention();
+  int64_t windows = 0, window = 0;
+  for (const LayerSpec& layer : config.layers) {
+    if (!layer.has_attention() || layer.attention().window == 0) continue;
+    ++windows;
+    window = layer.attention().window;
+  }
   return {.layers = config.layer_count(),
           .hidden = config.hidden,
           .heads = attention.heads,
@@ -156,7 +162,9 @@ ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const 
           .qk_norm = attention.qk_norm,
           .gated = attention.gated_output,
           .rows = rows,
-          .recurrent = recurrent_sizes(config)};
+          .recurrent = recurrent_sizes(config),
+          .window_layers = windows,
+          .window = window};
 }
 
 DraftPass mtp_pass(const ModelConfig& config, const Weights& weights, int64_t rows) {

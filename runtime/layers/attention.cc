@@ -66,8 +66,11 @@ void PrefixFold::add(const KvSegment& segment) {
                                           : static_cast<int64_t>(segment.rows);
   const auto rows = static_cast<int32_t>(part);
   for (int32_t first = 0; first < segment.rows; first += rows) {
+    const auto left_out = static_cast<int32_t>(
+        std::clamp<int64_t>(launches_.first_row - segment.position - first, 0, std::min(rows, segment.rows - first)));
+    if (left_out == std::min(rows, segment.rows - first)) continue;
     if (params_.segment_count == launches_.segments) launch();
-    params_.segments[params_.segment_count++] = part_of(segment, first, rows, shape);
+    params_.segments[params_.segment_count++] = part_of(segment, first + left_out, rows - left_out, shape);
   }
   if (launches_.seen) whole_.push_back(segment);
 }

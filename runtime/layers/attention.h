@@ -36,8 +36,9 @@ struct PrefixLaunches {
   using Seen = std::function<void(std::span<const KvSegment>)>;
   int64_t segments;  // most of a launch
   int64_t end_row = std::numeric_limits<int64_t>::max();
-  bool in_parts = true;  // attention_part_rows(); false: a segment has one state
-  Seen seen{};           // called with the segments of each launch, whole ones, after it
+  int64_t first_row = 0;  // rows before it are left out; a multiple of kPrefixTile
+  bool in_parts = true;   // attention_part_rows(); false: a segment has one state
+  Seen seen{};            // called with the segments of each launch, whole ones, after it
 };
 
 // Collects segments in order for launches of the prefix kernel.

@@ -14,13 +14,14 @@ InputNorm norm_of(const Pass& pass, const void* weight) {
 
 RopeParams rope_params(const Pass& pass, const LayerWeights& w, int64_t first, int64_t rows, const KvRows& to) {
   const AttentionSpec& a = w.spec.attention();
+  const RopeTables& tables = a.local_rope ? pass.local_rope : pass.rope;
   const int64_t start = first * w.spec.attention().in_width();
   return {.q = pass.at(pass.work.qkv, start),
           .k = pass.at(pass.work.qkv, start + a.q_width()),
           .v = pass.at(pass.work.qkv, start + a.q_width() + a.kv_width()),
           .positions = pass.positions + first,
-          .cos_sin = pass.rope.cos_sin,
-          .q_table = pass.rope.q_offset(),
+          .cos_sin = tables.cos_sin,
+          .q_table = tables.q_offset(),
           .k_out = to.k,
           .v_out = to.v,
           .type = pass.type,
@@ -31,7 +32,7 @@ RopeParams rope_params(const Pass& pass, const LayerWeights& w, int64_t first, i
           .kv_heads = a.kv_heads,
           .head_dim = a.head_dim,
           .qkv_stride = w.spec.attention().in_width(),
-          .table_rows = pass.rope.rows,
+          .table_rows = tables.rows,
           .out_row_stride = to.row_stride,
           .out_head_stride = to.head_stride,
           .out_first = to.first,
@@ -53,7 +54,7 @@ ProductParams ready_product(const Pass& pass, const LayerProduct& p) {
           .residual = p.residual,
           .out = p.out,
           .type = pass.type,
-          .out_type = p.residual != nullptr ? pass.hidden_type : pass.type,
+          .out_type = p.residual != nullptr || p.wide ? pass.hidden_type : pass.type,
           .rows = pass.rows,
           .n = p.weight.rows(),
           .k = p.weight.cols,
@@ -65,7 +66,34 @@ LayerProduct qkv_of(const Pass& pass, const LayerWeights& w, const void* hidden)
   return {.x = hidden, .weight = w.qkv, .bias = w.qkv_bias, .out = pass.work.qkv, .norm = w.input_norm};
 }
 
+// out = residual + what the product makes, which is normalised before unless `norm` is null.
+void add_product(const Pass& pass, LayerProduct p, const void* norm) {
+  if (norm == nullptr) return multiply(pass, p);
+  void* const out = p.out;
+  const void* const residual = p.residual;
+  p.out = pass.work.branch;
+  p.residual = nullptr;
+  p.wide = true;
+  multiply(pass, p);
+  add_branch(pass, {.norm = norm, .cols = p.weight.rows(), .residual = residual, .out = out});
+}
+
 }  // namespace
+
+void add_branch(const Pass& pass, const LayerBranch& branch) {
+  rms_norm({.x = pass.work.branch,
+            .weight = branch.norm,
+            .out = branch.out,
+            .x_type = pass.hidden_type,
+            .type = pass.type,
+            .rows = pass.rows,
+            .cols = branch.cols,
+            .x_stride = branch.cols,
+            .out_stride = branch.cols,
+            .eps = pass.eps,
+            .residual = branch.residual},
+           *pass.stream);
+}
 
 void multiply(const Pass& pass, const LayerProduct& p) { product(ready_product(pass, p), *pass.stream); }
 
@@ -81,6 +109,14 @@ void normalise(const Pass& pass, const LayerNorm& n) {
             .out_stride = n.out_stride,
             .eps = pass.eps},
            *pass.stream);
+}
+
+float embedding_factor(const ModelConfig& config, DType type) {
+  if (!config.scaled_embedding) return 1.0f;
+  const auto factor = static_cast<float>(std::sqrt(static_cast<double>(config.hidden)));
+  return type == DType::kBF16  ? bf16_to_f32(f32_to_bf16(factor))
+         : type == DType::kF16 ? f16_to_f32(f32_to_f16(factor))
+                               : factor;
 }
 
 void embed_tokens(const Weight& weight, const EmbeddedTokens& tokens, Stream& stream) {
@@ -104,6 +140,13 @@ void embed_tokens(const Weight& weight, const EmbeddedTokens& tokens, Stream& st
                 .out = tokens.out},
                stream);
   }
+  if (tokens.factor == 1.0f) return;
+  scale({.x = tokens.out,
+         .x_type = tokens.out_type,
+         .type = tokens.type,
+         .count = tokens.rows * weight.cols,
+         .factor = tokens.factor},
+        stream);
 }
 
 Weight dequantised(const Weight& weight, DType type, void* to, Stream& stream) {
@@ -150,15 +193,18 @@ void gate_output(const Pass& pass, const LayerWeights& w) {
 }
 
 void attention_output(const Pass& pass, const LayerWeights& w, const void* residual, void* out) {
-  multiply(pass,
-           {.x = pass.work.attention, .weight = w.output, .bias = w.output_bias, .residual = residual, .out = out});
+  add_product(pass,
+              {.x = pass.work.attention, .weight = w.output, .bias = w.output_bias, .residual = residual, .out = out},
+              w.output_norm);
 }
 
 void feed_forward(const Pass& pass, const LayerWeights& w, void* hidden) {
   const LayerWork& work = pass.work;
-  gated_product(ready_product(pass, {.x = hidden, .weight = w.gate_up, .out = work.gate_up, .norm = w.ffn_norm}),
-                work.activated, *pass.stream);
-  multiply(pass, {.x = work.activated, .weight = w.down, .residual = hidden, .out = hidden});
+  ProductParams gated =
+      ready_product(pass, {.x = hidden, .weight = w.gate_up, .out = work.gate_up, .norm = w.ffn_norm});
+  gated.activation = w.spec.ffn.activation;
+  gated_product(gated, work.activated, *pass.stream);
+  add_product(pass, {.x = work.activated, .weight = w.down, .residual = hidden, .out = hidden}, w.down_norm);
 }
 
 void layer_output(const Pass& pass, const LayerWeights& w, void* hidden) {
@@ -191,7 +237,8 @@ AttentionShape attention_shape(const Pass& pass, const AttentionSpec& a) {
           .type = pass.type,
           .k_type = pass.k_type,
           .v_type = pass.v_type,
-          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.head_dim)))};
+          .scale = static_cast<float>(a.scale != 0 ? a.scale : 1.0 / std::sqrt(static_cast<double>(a.head_dim))),
+          .window = a.window};
 }
 
 }  // namespace headrace

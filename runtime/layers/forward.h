@@ -19,7 +19,7 @@ namespace headrace {
 struct Pass {
   LayerWork work;
   const int32_t* positions = nullptr;  // [rows], device
-  RopeTables rope;
+  RopeTables rope, local_rope{};
   DType type;            // of the weights and of all activations but the residual stream
   DType k_type, v_type;  // of the rows that rotate_rows() makes: never low-bit
   DType hidden_type;     // of the residual stream: kF32, or `type`
@@ -41,6 +41,7 @@ struct LayerProduct {
   const void *bias = nullptr, *residual = nullptr;  // null: none
   void* out = nullptr;                              // of pass.hidden_type with a residual, otherwise of pass.type
   const void* norm = nullptr;                       // of x before, which then is of pass.hidden_type; null: none
+  bool wide = false;                                // out is of pass.hidden_type without a residual, too
 };
 void multiply(const Pass& pass, const LayerProduct& product);
 
@@ -53,6 +54,15 @@ struct LayerNorm {
 };
 void normalise(const Pass& pass, const LayerNorm& norm);
 
+// out = residual + RMSNorm(pass.work.branch), rows of `cols` elements, all of pass.hidden_type.
+struct LayerBranch {
+  const void* norm = nullptr;
+  int64_t cols = 0;
+  const void* residual = nullptr;
+  void* out = nullptr;  // may be residual
+};
+void add_branch(const Pass& pass, const LayerBranch& branch);
+
 // Enqueues the dequantising of a whole matrix to `to`, [rows, cols] of `type`, and returns it as it is there.
 Weight dequantised(const Weight& weight, DType type, void* to, Stream& stream);
 
@@ -63,7 +73,9 @@ struct EmbeddedTokens {
   DType type;      // of the weights
   DType out_type;  // type, or kF32
   void* out;
+  float factor = 1.0f;  // they are multiplied by, and rounded again: embedding_factor()
 };
+float embedding_factor(const ModelConfig& config, DType type);  // rounded to `type`, that of the weights
 void embed_tokens(const Weight& embedding, const EmbeddedTokens& tokens, Stream& stream);
 
 // hidden [rows, hidden] -> work.qkv [rows, spec.in_width()]: norm and product.
@@ -75,7 +87,7 @@ void rotate_rows(const Pass& pass, const LayerWeights& layer, int64_t first, int
 void rotated_qkv_product(const Pass& pass, const LayerWeights& layer, const void* hidden, const KvRows& to);
 // work.attention *= sigmoid of the gates in work.qkv, where the layer has some.
 void gate_output(const Pass& pass, const LayerWeights& layer);
-// out = work.attention . the output matrix + residual.
+// out = work.attention . the output matrix + residual, normalised before it is added where the layer says so.
 void attention_output(const Pass& pass, const LayerWeights& layer, const void* residual, void* out);
 // The MLP with its norm and residual, in place.
 void feed_forward(const Pass& pass, const LayerWeights& layer, void* hidden);

@@ -57,6 +57,7 @@ struct Input {
   Int8Input kind;
   int64_t cols;
   const void* norm = nullptr;
+  Activation activation = Activation::kSilu;
 };
 void convert_input(const Pass& pass, const Int8Layer& matrices, const Input& input) {
   int8_activation({.x = input.x,
@@ -66,8 +67,19 @@ void convert_input(const Pass& pass, const Int8Layer& matrices, const Input& inp
                    .type = pass.type,
                    .rows = pass.rows,
                    .cols = input.cols,
-                   .out = matrices.input},
+                   .out = matrices.input,
+                   .activation = input.activation},
                   *pass.stream);
+}
+
+// hidden += the product, which is normalised before unless `norm` is null.
+void add_product(const Pass& pass, const Int8Layer& matrices, Int8Product p, const void* norm, void* hidden) {
+  p.residual = norm == nullptr ? hidden : nullptr;
+  p.out = norm == nullptr ? hidden : pass.work.branch;
+  multiply(pass, matrices, p);
+  if (norm != nullptr) {
+    add_branch(pass, {.norm = norm, .cols = p.weight.rows(), .residual = hidden, .out = hidden});
+  }
 }
 
 }  // namespace
@@ -133,11 +145,12 @@ void int8_qkv_product(const Pass& pass, const LayerWeights& w, const Int8Layer& 
 void int8_layer_output(const Pass& pass, const LayerWeights& w, const Int8Layer& matrices, void* hidden) {
   const TraceSpan span(*pass.stream, "output, mlp");
   convert_input(pass, matrices, {pass.work.attention, Int8Input::kPlain, w.output.cols});
-  multiply(pass, matrices, {w.output, matrices.output, w.output_bias, hidden, hidden});
+  add_product(pass, matrices, {w.output, matrices.output, w.output_bias, nullptr, nullptr}, w.output_norm, hidden);
   convert_input(pass, matrices, {hidden, Int8Input::kNormed, w.gate_up.cols, w.ffn_norm});
   multiply(pass, matrices, {w.gate_up, matrices.gate_up, nullptr, nullptr, pass.work.gate_up});
-  convert_input(pass, matrices, {pass.work.gate_up, Int8Input::kGated, w.spec.ffn.width});
-  multiply(pass, matrices, {w.down, matrices.down, nullptr, hidden, hidden});
+  convert_input(pass, matrices,
+                {pass.work.gate_up, Int8Input::kGated, w.spec.ffn.width, nullptr, w.spec.ffn.activation});
+  add_product(pass, matrices, {w.down, matrices.down, nullptr, nullptr, nullptr}, w.down_norm, hidden);
 }
 
 }  // namespace headrace

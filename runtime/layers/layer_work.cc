@@ -14,11 +14,13 @@ LayerWidths LayerWidths::of(int64_t hidden, std::span<const LayerSpec> layers) {
     widths.in = std::max(widths.in, layer.in_width());
     widths.out = std::max(widths.out, layer.out_width());
     widths.ffn = std::max(widths.ffn, layer.ffn.width);
+    widths.output_norms = widths.output_norms || layer.output_norms;
   }
   return widths;
 }
 
-LayerWork LayerWork::carve(const LayerWidths& widths, DType type, int64_t rows, BumpAllocator& allocator) {
+LayerWork LayerWork::carve(const LayerWidths& widths, DType type, DType hidden_type, int64_t rows,
+                           BumpAllocator& allocator) {
   const auto rows_of = [&](int64_t width) -> void* {
     return allocator.take_bytes(static_cast<uint64_t>(rows * width) * dtype_bytes(type));
   };
@@ -28,6 +30,11 @@ LayerWork LayerWork::carve(const LayerWidths& widths, DType type, int64_t rows, 
   work.attention = rows_of(widths.out);
   work.gate_up = rows_of(2 * widths.ffn);
   work.activated = rows_of(widths.ffn);
+  if (!widths.output_norms) return work;
+  work.branch = work.normed;  // free whenever a branch is added
+  if (hidden_type != type) {
+    work.branch = allocator.take_bytes(static_cast<uint64_t>(rows * widths.hidden) * dtype_bytes(hidden_type));
+  }
   return work;
 }
 

@@ -17,6 +17,7 @@ struct LayerWidths {
   int64_t heads = 0, q = 0;  // of attention
   int64_t in = 0, out = 0;   // of what a mixer's first product makes, and of what its output product reads
   int64_t ffn = 0;
+  bool output_norms = false;
 
   static LayerWidths of(int64_t hidden, std::span<const LayerSpec> layers);
   static LayerWidths of(const ModelConfig& config) { return of(config.hidden, config.layers); }
@@ -29,8 +30,11 @@ struct LayerWork {
   void* attention = nullptr;  // [rows, out]
   void* gate_up = nullptr;    // [rows, 2 * ffn]
   void* activated = nullptr;  // [rows, ffn]
+  void* branch = nullptr;     // [rows, hidden] of the residual stream's type: what is normalised before it is added
 
-  static LayerWork carve(const LayerWidths& widths, DType type, int64_t rows, BumpAllocator& allocator);
+  // `hidden_type`: of the residual stream; all others have `type`.
+  static LayerWork carve(const LayerWidths& widths, DType type, DType hidden_type, int64_t rows,
+                         BumpAllocator& allocator);
 };
 
 // States of attention of `rows` queries.

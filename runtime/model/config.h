@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cache/base.h"
+#include "kernels/elementwise/activation.h"
 
 namespace headrace {
 
@@ -54,6 +55,9 @@ struct AttentionSpec {
   // (runtime/model/files/row_order.h).
   int64_t rope_dims = 0;
   bool gated_output = false;  // Qwen3.5: the output is multiplied by sigma(gate), of which each head has head_dim
+  int64_t window = 0;         // Gemma 3: rows that a query sees, its own included; 0: all
+  bool local_rope = false;    // Gemma 3: its angles are those of ModelConfig::local_rope
+  double scale = 0.0;         // of scores; 0: 1 / sqrt(head_dim)
 
   bool operator==(const AttentionSpec&) const = default;
   int64_t rotary_dims() const { return rope_dims == 0 ? head_dim : rope_dims; }
@@ -75,9 +79,10 @@ struct DeltaNetSpec {
   int64_t channels() const { return 2 * k_width() + v_width(); }
 };
 
-// A layer's feed-forward part: down(silu(gate x) * up x).
+// A layer's feed-forward part: down(activation(gate x) * up x).
 struct FfnSpec {
   int64_t width = 0;
+  Activation activation = Activation::kSilu;
   bool operator==(const FfnSpec&) const = default;
 };
 
@@ -91,6 +96,7 @@ auto& kind_of(Mixer& mixer) {
 struct LayerSpec {
   std::variant<AttentionSpec, DeltaNetSpec> mixer;
   FfnSpec ffn;
+  bool output_norms = false;  // Gemma 3: what attention and the feed-forward part add is normalised first
 
   bool operator==(const LayerSpec&) const = default;
   bool has_attention() const { return std::holds_alternative<AttentionSpec>(mixer); }
@@ -121,19 +127,21 @@ struct MtpSpec {
 
 struct ModelConfig {
   std::string family;  // "llama", "ministral3", "mistral", "mistral3" (GGUF: with or without query_beta), "phi3",
-                       // "qwen2", "qwen3", "qwen35", "seed_oss"
+                       // "qwen2", "qwen3", "qwen35", "seed_oss", "gemma3"
   int64_t hidden = 0, vocab = 0, max_positions = 0;
   double rms_eps = 1e-5;
   RopeConfig rope;
+  std::optional<RopeConfig> local_rope;  // of layers that say so
   std::vector<LayerSpec> layers;
   std::optional<MtpSpec> mtp;
-  bool tied_head = false;        // lm_head is the embedding
-  bool images = false;           // the model takes images, too; what reads them is not loaded (Mistral 3, Qwen3.5)
+  bool tied_head = false;         // lm_head is the embedding
+  bool scaled_embedding = false;  // embeddings are multiplied by sqrt(hidden), rounded to the weights' type
+  bool images = false;  // the model takes images, too; what reads them is not loaded (Mistral 3, Qwen3.5, Gemma 3)
   std::vector<int32_t> end_ids;  // eos ids that the config or generation_config.json names
 
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
   const LayerSpec& layer(int64_t index) const { return layers[static_cast<size_t>(index)]; }
-  // Of the layers that have attention, which are all alike.
+  // Of the layers that have attention, whose rows are all alike: they differ in their windows and angles at most.
   const AttentionSpec& attention() const {
     return std::find_if(layers.begin(), layers.end(), [](const LayerSpec& layer) { return layer.has_attention(); })
         ->attention();

@@ -77,6 +77,7 @@ void check_config(const ModelConfig& config, const std::string& source) {
     attends = attends || layer.has_attention();
   }
   if (!attends) refuse("has no layer with attention");
+  if (config.local_rope) check_rope(*config.local_rope, config.attention().head_dim, source);
   if (config.mtp) check_attention(config.mtp->layer.attention(), config.rope, source);
   for (const int32_t id : config.end_ids)
     if (id < 0 || id >= config.vocab)
@@ -87,9 +88,17 @@ std::string layers_text(const ModelConfig& config) {
   const AttentionSpec& attention = config.attention();
   const auto recurrent = std::count_if(config.layers.begin(), config.layers.end(),
                                        [](const LayerSpec& layer) { return !layer.has_attention(); });
+  int64_t windows = 0, window = 0;
+  for (const LayerSpec& layer : config.layers) {
+    if (!layer.has_attention() || layer.attention().window == 0) continue;
+    ++windows;
+    window = layer.attention().window;
+  }
   return str(config.layer_count(), " layers of ", config.hidden, ", ",
-             recurrent == 0 ? "" : str(recurrent, " of them recurrent, "), attention.heads, " heads and ",
-             attention.kv_heads, " KV heads of ", attention.head_dim, ", FFN ", config.layers.front().ffn.width);
+             recurrent == 0 ? "" : str(recurrent, " of them recurrent, "),
+             windows == 0 ? "" : str(windows, " of them with a window of ", window, ", "), attention.heads,
+             " heads and ", attention.kv_heads, " KV heads of ", attention.head_dim, ", FFN ",
+             config.layers.front().ffn.width);
 }
 
 }  // namespace headrace

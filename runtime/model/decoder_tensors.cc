@@ -52,9 +52,11 @@ void append_layer(const LayerSpec& layer, int64_t hidden, const std::string& pre
     append_delta_net(layer.delta_net(), hidden, prefix, out);
   }
   out->push_back({prefix + "post_attention_layernorm.weight", {hidden}});
+  if (layer.output_norms) out->push_back({prefix + "pre_feedforward_layernorm.weight", {hidden}});
   out->push_back({prefix + "mlp.gate_proj.weight", {layer.ffn.width, hidden}});
   out->push_back({prefix + "mlp.up_proj.weight", {layer.ffn.width, hidden}});
   out->push_back({prefix + "mlp.down_proj.weight", {hidden, layer.ffn.width}});
+  if (layer.output_norms) out->push_back({prefix + "post_feedforward_layernorm.weight", {hidden}});
 }
 
 void append_mtp(const MtpSpec& mtp, int64_t hidden, Tensors* out) {

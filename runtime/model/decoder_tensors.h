@@ -1,6 +1,6 @@
 // The tensors of a decoder with a given config, under their Hugging Face names. Their values are those that are
-// computed with: a norm's weight is what multiplies (1 + w in Qwen3.5), linear_attn.A is -exp(A_log), and the rows of q
-// and k are in the order that rotary positions need (runtime/model/files/row_order.h). Pure.
+// computed with: a norm's weight is what multiplies (1 + w in Qwen3.5 and Gemma 3), linear_attn.A is -exp(A_log), and
+// the rows of q and k are in the order that rotary positions need (runtime/model/files/row_order.h). Pure.
 #pragma once
 
 #include <cstdint>

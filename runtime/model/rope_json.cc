@@ -52,7 +52,7 @@ double rotary_part(const JsonFields& fields, double absent) {
 RopeConfig parse_rope(const JsonFields& fields, int64_t max_positions, RopeAllowed allowed) {
   constexpr double kMaxTheta = 1e15, kMaxFactor = 1e6;
   RopeConfig out;
-  out.theta = fields.number_or("rope_theta", 1e-3, kMaxTheta, 10000.0);
+  out.theta = fields.number_or("rope_theta", 1e-3, kMaxTheta, allowed.theta);
   if (!allowed.part && fields.number_or("partial_rotary_factor", 0, 1e6, 1) != 1)
     fields.refuse("partial_rotary_factor", "is not supported (1 is)");
   std::string prefix;

@@ -13,6 +13,7 @@ namespace headrace {
 struct RopeAllowed {
   bool query_scale = false;  // q is scaled by its position
   bool part = false;         // a part of the dimensions is rotated: rotary_part()
+  double theta = 10000.0;    // where no key says it
 };
 // rope_theta and rope_scaling, or rope_parameters. Throws Error(kBadInput).
 RopeConfig parse_rope(const JsonFields& fields, int64_t max_positions, RopeAllowed allowed = {});

@@ -62,10 +62,14 @@ void place_layer(const LayerTensors& tensor, const LayerSpec& spec, int64_t hidd
   w->spec = spec;
   places->place(&w->input_norm, {tensor("input_layernorm.weight", {hidden})});
   (spec.has_attention() ? place_attention : place_delta_net)(tensor, hidden, w, places);
-  places->place(&w->ffn_norm, {tensor("post_attention_layernorm.weight", {hidden})});
+  if (spec.output_norms) places->place(&w->output_norm, {tensor("post_attention_layernorm.weight", {hidden})});
+  const char* const ffn_norm =
+      spec.output_norms ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight";
+  places->place(&w->ffn_norm, {tensor(ffn_norm, {hidden})});
   places->place(&w->gate_up, {tensor("mlp.gate_proj.weight", {spec.ffn.width, hidden}),
                               tensor("mlp.up_proj.weight", {spec.ffn.width, hidden})});
   places->place(&w->down, {tensor("mlp.down_proj.weight", {hidden, spec.ffn.width})});
+  if (spec.output_norms) places->place(&w->down_norm, {tensor("post_feedforward_layernorm.weight", {hidden})});
 }
 
 void place_mtp(const LayerTensors& tensor, const MtpSpec& spec, int64_t hidden, MtpWeights* w, WeightPlaces* places) {

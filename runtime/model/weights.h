@@ -31,9 +31,11 @@ struct LayerWeights {
   const float* head_norm = nullptr;   // [v_dim], of each value head's output
   Weight output;                      // [hidden, spec.out_width()]
   const void* output_bias = nullptr;  // [hidden]
+  const void* output_norm = nullptr;  // [hidden], of what attention adds
   const void* ffn_norm = nullptr;     // [hidden]
   Weight gate_up;                     // [2 * ffn, hidden]
   Weight down;                        // [hidden, ffn]
+  const void* down_norm = nullptr;    // [hidden], of what the feed-forward part adds
 };
 
 // The block that guesses the token after the next: fc of [embedding of the next token; the model's state after its last

@@ -67,6 +67,12 @@ void add_layers(const ModelConfig& config, Identity* to) {
     to->add(attention.rope_dims);
     to->add(attention.gated_output);
   }
+  if (config.local_rope) {
+    to->put("windows");
+    add_rope(*config.local_rope, to);
+    to->add(attention.scale);
+    for (const LayerSpec& layer : config.layers) to->add(layer.attention().window);
+  }
   const bool recurrent = std::any_of(config.layers.begin(), config.layers.end(),
                                      [](const LayerSpec& layer) { return !layer.has_attention(); });
   if (!recurrent) return;

@@ -28,13 +28,13 @@ struct ScoringNodes {
 PassAttention::PassAttention(const SessionLayout& layout, const SessionBuffers& buffers)
     : layout_(layout), compute_(layout.compute()), buffers_(buffers) {}
 
-void PassAttention::run(const Pass& pass, int64_t layer, const PassScope& scope) const {
+void PassAttention::run(const Pass& pass, const AttentionSpec& attention, int64_t layer, const PassScope& scope) const {
   const StepWork& step = buffers_.step();
   const KvCache& cache = scope.sequence.cache();
   const KvCache::TailViews tail = cache.tail(layer);
   const bool partial = scope.mode == StepMode::kPartial;
   PrefixAttentionParams params =
-      attend_tail({.shape = attention_shape(pass, layout_.config().attention()),
+      attend_tail({.shape = attention_shape(pass, attention),
                    .q = pass.work.qkv,
                    .positions = pass.positions,
                    .committed = step.inputs.committed,
@@ -96,7 +96,9 @@ void PassAttention::partial_prefix(PrefixAttentionParams params, const Pass& pas
   params.shape.k_type = partial.k_type();
   params.shape.v_type = partial.v_type();
   params.rotated_q = buffers_.step().rotated_q;
-  PrefixFold fold(params, {.segments = segments_a_launch(params.shape)}, compute_);
+  // Of blocks, a layer with a window sees those that follow each other up to its tail.
+  const int64_t first_row = params.shape.window > 0 ? partial.recent_slot() : 0;
+  PrefixFold fold(params, {.segments = segments_a_launch(params.shape), .first_row = first_row}, compute_);
   for (const KvSegment& segment : partial.segments(layer, scope.deepest_position)) fold.add(segment);
   fold.finish(pass.work.attention);
 }

@@ -28,10 +28,10 @@ class PassAttention {
   // All references must outlive this.
   PassAttention(const SessionLayout& layout, const SessionBuffers& buffers);
 
-  // One layer of the pass, the place of which among those with rows is `layer`: its queries are in pass.work.qkv, its
-  // own rows in the cache's pass rows. A refresh also selects the blocks of the partial KV, if it has blocks, and
-  // gathers them from the segments.
-  void run(const Pass& pass, int64_t layer, const PassScope& scope) const;
+  // One layer of the pass, with this attention; its place among those with rows is `layer`: its queries are in
+  // pass.work.qkv, its own rows in the cache's pass rows. A refresh also selects the blocks of the partial KV, if it
+  // has blocks, and gathers them from the segments.
+  void run(const Pass& pass, const AttentionSpec& attention, int64_t layer, const PassScope& scope) const;
 
  private:
   void full_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope) const;

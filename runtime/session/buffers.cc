@@ -27,6 +27,7 @@ void SessionBuffers::allocate() {
   host_result_ = layout_.carve_result(results);
   const ModelConfig& config = layout_.config();
   step_.rope.fill(config.rope, config.rope_sizes(), layout_.compute());
+  if (config.local_rope) step_.local_rope.fill(*config.local_rope, config.rope_sizes(), layout_.compute());
 }
 
 void SessionBuffers::allocate_passes() {
@@ -47,6 +48,7 @@ Pass SessionBuffers::make_pass(const LayerWork& work, const int32_t* positions, 
   return {.work = work,
           .positions = positions,
           .rope = step_.rope,
+          .local_rope = step_.local_rope,
           .type = type,
           .k_type = exact.k_type,
           .v_type = exact.v_type,

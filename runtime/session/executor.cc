@@ -192,7 +192,8 @@ void Executor::run_pass(const Pass& pass) {
                 .rows = pass.rows,
                 .type = weights_.dtype(),
                 .out_type = DType::kF32,
-                .out = buffers_.step().hidden},
+                .out = buffers_.step().hidden,
+                .factor = embedding_factor(config_, weights_.dtype())},
                compute_);
   for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
     const TraceSpan inside(compute_, {"layer", layer});
@@ -203,7 +204,7 @@ void Executor::run_pass(const Pass& pass) {
       rotated_qkv_product(
           pass, weights, buffers_.step().hidden,
           sequence_.cache().pass_destination(place, scope_.grows ? buffers_.step().inputs.first_row : nullptr));
-      attention_.run(pass, place, scope_);
+      attention_.run(pass, weights.spec.attention(), place, scope_);
       gate_output(pass, weights);
     } else {
       qkv_product(pass, weights, buffers_.step().hidden);

@@ -152,8 +152,11 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
   work.path_offset = allocator.used_bytes() - before -
                      round_up(static_cast<uint64_t>(pass_rows() * path_stride()) * sizeof(int32_t), 256);
   work.rope = RopeTables::carve(config_.rope, config_.rope_dims(), options_.context_tokens, allocator);
+  if (config_.local_rope) {
+    work.local_rope = RopeTables::carve(*config_.local_rope, config_.rope_dims(), options_.context_tokens, allocator);
+  }
   work.hidden = allocator.take<float>(rows * config_.hidden);
-  work.layer = LayerWork::carve(widths, weights_.dtype(), rows, later);
+  work.layer = LayerWork::carve(widths, weights_.dtype(), DType::kF32, rows, later);
   const RecurrentShape recurrent = recurrent_shape();
   if (recurrent.layers > 0) work.delta = DeltaWork::of_pass(recurrent.layer, pass_rows(), later);
   const uint64_t one = static_cast<uint64_t>(widths.q + 2 * widths.heads) * sizeof(float);  // of the states of a row
@@ -197,7 +200,8 @@ void SessionLayout::plan_work(PlanInput* input) const {
   const uint64_t work =
       whole_pages(step.used_bytes()) + pointer_bytes() + partial_work_bytes() + recurrent_shape().bytes();
   const uint64_t passes = whole_pages(later.used_bytes()) + recurrent_shape().pass_bytes();
-  const uint64_t table_row = RopeTables::row_bytes(config_.rope, config_.rope_dims());
+  uint64_t table_row = RopeTables::row_bytes(config_.rope, config_.rope_dims());
+  if (config_.local_rope) table_row += RopeTables::row_bytes(*config_.local_rope, config_.rope_dims());
   input->decode_work = {.bytes = work + passes + products(pass_rows(), ProductPath::kDecode),
                         .per_context_row = table_row};
   const uint64_t state_row = streams_states() ? 0 : hidden_row_bytes();
@@ -325,7 +329,8 @@ PrefillWork SessionLayout::carve_prefill(const PromptShape& shape, BumpAllocator
   } else {
     work.hidden = states;
   }
-  work.layer = LayerWork::carve(LayerWidths::of(config_), weights_.dtype(), group, allocator);
+  const DType type = weights_.dtype();
+  work.layer = LayerWork::carve(LayerWidths::of(config_), type, type, group, allocator);
   const RecurrentShape recurrent = recurrent_shape();
   if (recurrent.layers > 0)
     work.delta = DeltaWork::of_prefill(recurrent.layer, std::min(shape.computed(), prefill_group()), allocator);

@@ -113,10 +113,14 @@ void Prefill::keep_last_state() {
 
 void Prefill::embed(int64_t first, int64_t rows, void* to) {
   const Weights& weights = layout_.weights();
-  embed_tokens(
-      weights.embedding(),
-      {.ids = work_.ids + first, .rows = rows, .type = weights.dtype(), .out_type = weights.dtype(), .out = to},
-      compute_);
+  embed_tokens(weights.embedding(),
+               {.ids = work_.ids + first,
+                .rows = rows,
+                .type = weights.dtype(),
+                .out_type = weights.dtype(),
+                .out = to,
+                .factor = embedding_factor(layout_.config(), weights.dtype())},
+               compute_);
 }
 
 bool Prefill::layers(LayerRows& rows) {
@@ -306,7 +310,7 @@ void Prefill::attend(const Pass& pass, const Group& group, const LayerRows& rows
                                    .out = pass.work.attention,
                                    .segment_count = rows.segment_count(),
                                    .first_position = group.first};
-  if (options_.prefill_int8) {
+  if (options_.prefill_int8 && params.shape.window == 0) {
     int8_rows_ = int8_prefill_attention(params, work_.int8, int8_rows_, compute_);
   } else {
     prefill_attention(params, compute_);

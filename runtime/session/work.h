@@ -46,7 +46,7 @@ struct StepWork {
   StepResult result;
   StepInputs inputs;
   uint64_t path_offset;  // of `path` in the inputs
-  RopeTables rope;
+  RopeTables rope, local_rope;
   float* hidden;  // [pass_rows, hidden]: the residual stream, in f32 whatever the weights are
   LayerWork layer;
   DeltaWork delta;  // of layers with a recurrent state

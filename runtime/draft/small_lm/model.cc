@@ -62,6 +62,10 @@ class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
       throw_error(ExitCode::kBadInput, draft->path(),
                   "has layers with a recurrent state: models that have them cannot be drafts");
     }
+    if (draft->config().local_rope) {
+      throw_error(ExitCode::kBadInput, draft->path(),
+                  "has layers with a window: models that have them cannot be drafts");
+    }
     std::optional<Tokenizer> own;
     if (target.tokenizer != nullptr && draft->has_tokenizer()) own = draft->load_tokenizer();
     if (own) check_tokenizer(*own, *target.tokenizer, draft->path());

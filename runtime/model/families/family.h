@@ -78,6 +78,7 @@ struct Family {
   std::vector<RefusedModels> refused = {};
 };
 
+const Family& gemma_family();
 const Family& llama_family();
 const Family& mistral_family();
 const Family& phi3_family();

@@ -36,7 +36,9 @@ void read_sizes(const GgufSource& source, ModelConfig* config);
 void refuse_query_scale(const GgufSource& source);
 // Heads, and the biases that the file has.
 enum class RopeDims { kAll, kPart };
-AttentionSpec read_heads(const GgufSource& source, const ModelConfig& config, RopeDims rotated = RopeDims::kAll);
+enum class Windows { kRefused, kAllowed };
+AttentionSpec read_heads(const GgufSource& source, const ModelConfig& config, RopeDims rotated = RopeDims::kAll,
+                         Windows windows = Windows::kRefused);
 // The RoPE that the keys and rope_freqs.weight say; the positions that it makes.
 void read_rope(const GgufSource& source, ModelConfig* config);
 // The layers, which have this attention; the head.

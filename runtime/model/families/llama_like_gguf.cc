@@ -76,7 +76,7 @@ void refuse_query_scale(const GgufSource& source) {
   }
 }
 
-AttentionSpec read_heads(const GgufSource& source, const ModelConfig& config, RopeDims rotated) {
+AttentionSpec read_heads(const GgufSource& source, const ModelConfig& config, RopeDims rotated, Windows windows) {
   const GgufFields& fields = source.fields;
   AttentionSpec a;
   a.heads = fields.integer(source.key("attention.head_count"), 1, kMaxHeads);
@@ -87,7 +87,8 @@ AttentionSpec read_heads(const GgufSource& source, const ModelConfig& config, Ro
   if (rotated == RopeDims::kAll && rotary != a.head_dim)
     fields.refuse(source.key("rope.dimension_count"),
                   str(rotary, " is not the head_dim ", a.head_dim, "; partial rotary is not supported"));
-  const int64_t window = fields.integer_or(source.key("attention.sliding_window"), 0, INT64_MAX, 0);
+  const int64_t window =
+      windows == Windows::kAllowed ? 0 : fields.integer_or(source.key("attention.sliding_window"), 0, INT64_MAX, 0);
   if (window > 0 && window < config.max_positions)
     fields.refuse(source.key("attention.sliding_window"),
                   str(window, " is below the context_length ", config.max_positions,

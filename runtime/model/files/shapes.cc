@@ -24,6 +24,11 @@ constexpr const char* kLlama31 =
 constexpr const char* kQwen35 = R"("rms_norm_eps": 1e-6, "mtp_num_hidden_layers": 1)";
 constexpr const char* kQwen35Large =
     R"("rms_norm_eps": 1e-6, "linear_num_value_heads": 48, "mtp_num_hidden_layers": 1)";
+constexpr const char* kGemma3 =
+    R"("sliding_window": 1024, "query_pre_attn_scalar": 256, "rope_scaling": {"rope_type": "linear", "factor": 8})";
+constexpr const char* kGemma3Large =
+    R"("sliding_window": 1024, "query_pre_attn_scalar": 168, "rope_scaling": {"rope_type": "linear", "factor": 8})";
+constexpr const char* kGemma3Small = R"("sliding_window": 512, "query_pre_attn_scalar": 256)";
 constexpr const char* kLlama32 =
     R"("rms_norm_eps": 1e-5, "rope_scaling": {"rope_type": "llama3", "factor": 32, "low_freq_factor": 1,
        "high_freq_factor": 4, "original_max_position_embeddings": 8192})";
@@ -66,6 +71,10 @@ constexpr Row kShapes[] = {
     {"qwen3.5-9b", "qwen3_5_text", 32, 4096, 16, 4, 256, 12288, 248320, 262144, 1e7, Head::kOwn, kQwen35},
     {"qwen3.6-27b", "qwen3_5_text", 64, 5120, 24, 4, 256, 17408, 248320, 262144, 1e7, Head::kOwn, kQwen35Large},
     {"qwen3.8-27b", "qwen3_5_text", 64, 5120, 24, 4, 256, 17408, 248320, 262144, 1e7, Head::kOwn, kQwen35Large},
+    {"gemma-3-1b", "gemma3_text", 26, 1152, 4, 1, 256, 6912, 262144, 32768, 1e6, Head::kTied, kGemma3Small},
+    {"gemma-3-4b", "gemma3_text", 34, 2560, 8, 4, 256, 10240, 262208, 131072, 1e6, Head::kTied, kGemma3},
+    {"gemma-3-12b", "gemma3_text", 48, 3840, 16, 8, 256, 15360, 262208, 131072, 1e6, Head::kTied, kGemma3},
+    {"gemma-3-27b", "gemma3_text", 62, 5376, 32, 16, 128, 21504, 262208, 131072, 1e6, Head::kTied, kGemma3Large},
     {"seed-oss-36b", "seed_oss", 64, 5120, 80, 8, 128, 27648, 155136, 524288, 1e7, Head::kOwn, kEps6},
 };
 

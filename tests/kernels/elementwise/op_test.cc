@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numbers>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,7 +27,8 @@ using testing_support::rounded;
 class ElementwiseTest : public testing_support::KernelTest {
  protected:
   void check_rms_norm(int64_t rows, int64_t cols, int64_t gap, DType x_type, DType type);
-  void check_silu_mul(int64_t rows, int64_t cols, DType type);
+  void check_silu_mul(Activation activation, int64_t rows, int64_t cols, DType type);
+  void check_added_norm(int64_t rows, int64_t cols, DType x_type, DType type);
 };
 INSTANTIATE_KERNEL_TEST(ElementwiseTest);
 
@@ -151,29 +153,98 @@ TEST_P(ElementwiseTest, RmsNormOfZerosIsZero) {
   for (float value : download(out, DType::kF16)) EXPECT_EQ(value, 0.0f);
 }
 
-void ElementwiseTest::check_silu_mul(int64_t rows, int64_t cols, DType type) {
+// A branch's output, normalised, on top of what was there before.
+void ElementwiseTest::check_added_norm(int64_t rows, int64_t cols, DType x_type, DType type) {
+  const std::vector<float> x = rounded(random_values(1, rows * cols, 2.0f), x_type),
+                           weight = rounded(random_values(2, cols), type),
+                           before = rounded(random_values(3, rows * cols, 4.0f), x_type);
+  std::vector<double> expected, magnitude;
+  for (int64_t row = 0; row < rows; ++row) {
+    double squares = 0;
+    for (int64_t i = 0; i < cols; ++i) squares += std::pow(static_cast<double>(x[index_of(row * cols + i)]), 2);
+    const double scale = 1 / std::sqrt(squares / static_cast<double>(cols) + 1e-6);
+    for (int64_t i = 0; i < cols; ++i) {
+      const double normed = static_cast<double>(x[index_of(row * cols + i)]) * scale * weight[index_of(i)];
+      expected.push_back(before[index_of(row * cols + i)] + normed);
+      magnitude.push_back(std::fabs(before[index_of(row * cols + i)]) + std::fabs(normed) + 1e-30);
+    }
+  }
+  const DeviceArray in = upload(x, x_type), weights = upload(weight, type), out = upload(before, x_type);
+  rms_norm({.x = in.data(),
+            .weight = weights.data(),
+            .out = out.data(),
+            .x_type = x_type,
+            .type = type,
+            .rows = rows,
+            .cols = cols,
+            .x_stride = cols,
+            .out_stride = cols,
+            .eps = 1e-6f,
+            .residual = out.data()},
+           stream());
+  expect_close(download(out, x_type), expected, magnitude, x_type,
+               str("added norm ", rows, " x ", cols, " ", dtype_name(x_type), " ", dtype_name(type)));
+}
+
+TEST_P(ElementwiseTest, NormOfABranchIsAdded) {
+  for (const DType type : kAllTypes) {
+    for (const int64_t cols : {1, 7, 576, 5376, 9001}) {
+      check_added_norm(1, cols, type, type);
+      check_added_norm(5, cols, DType::kF32, type);
+    }
+    check_added_norm(300, 576, type, type);  // enough for the pool
+  }
+}
+
+TEST_P(ElementwiseTest, ScaleRoundsToTheType) {
+  for (const auto& [x_type, type] : {std::pair{DType::kF32, DType::kF32},
+                                     {DType::kF16, DType::kF16},
+                                     {DType::kBF16, DType::kBF16},
+                                     {DType::kF32, DType::kF16},
+                                     {DType::kF32, DType::kBF16}}) {
+    for (const int64_t count : {1, 7, 577, 50001}) {  // the last: enough for the pool
+      const std::vector<float> before = rounded(random_values(1, count), type);
+      std::vector<float> expected = before;
+      for (float& value : expected) value *= 73.5f;
+      const DeviceArray x = upload(before, x_type);
+      scale({x.data(), x_type, type, count, 73.5f}, stream());
+      EXPECT_EQ(download(x, x_type), rounded(expected, type)) << dtype_name(x_type) << " " << dtype_name(type);
+    }
+  }
+}
+
+void ElementwiseTest::check_silu_mul(Activation activation, int64_t rows, int64_t cols, DType type) {
   std::vector<float> gate_up = random_values(7, rows * 2 * cols, 3.0f);
   gate_up[0] = -120.0f;  // e^120 is beyond fp32: the result is 0, not a NaN
+  if (cols > 4) gate_up[1] = -3e3f, gate_up[2] = 3e3f;
   gate_up = rounded(gate_up, type);
   std::vector<double> expected, magnitude;
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t i = 0; i < cols; ++i) {
       const double gate = gate_up[index_of(row * 2 * cols + i)], up = gate_up[index_of(row * 2 * cols + cols + i)];
-      expected.push_back(gate / (1 + std::exp(-gate)) * up);
-      magnitude.push_back(std::fabs(expected.back()) + 1e-30);
+      const double silu = gate / (1 + std::exp(-gate));
+      const double inner = std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
+      // 1 + tanh(u) = 2 / (1 + e^-2u), which does not cancel
+      const double gelu = gate / (1 + std::exp(-2 * inner));
+      expected.push_back((activation == Activation::kSilu ? silu : gelu) * up);
+      // A rounded exponent of e moves the result by as much as it is large.
+      const double exponent = activation == Activation::kSilu ? 0 : std::min(std::fabs(2 * inner), 90.0);
+      magnitude.push_back(std::fabs(expected.back()) * (1 + exponent) + 1e-30);
     }
   }
   const DeviceArray in = upload(gate_up, type), out = output(index_of(rows * cols) * dtype_bytes(type));
-  silu_mul({in.data(), out.data(), type, rows, cols}, stream());
+  silu_mul({in.data(), out.data(), type, rows, cols, activation}, stream());
   expect_close(download(out, type), expected, magnitude, type,
-               str("silu_mul ", rows, " x ", cols, " ", dtype_name(type)));
+               str(activation == Activation::kSilu ? "silu_mul " : "gelu ", rows, " x ", cols, " ", dtype_name(type)));
 }
 
 TEST_P(ElementwiseTest, SiluMul) {
   for (DType type : kAllTypes) {
     for (int64_t cols : {1, 5, 16, 33, 1536}) {
-      check_silu_mul(1, cols, type);
-      check_silu_mul(40, cols, type);
+      for (const Activation activation : {Activation::kSilu, Activation::kGelu}) {
+        check_silu_mul(activation, 1, cols, type);
+        check_silu_mul(activation, 40, cols, type);
+      }
     }
   }
 }

@@ -354,8 +354,8 @@ TEST_P(Int8Test, TilesChangeNoBit) {
 }
 
 // What normalised and gated rows are before they are converted.
-std::vector<float> input_of(Int8Input input, const std::vector<float>& x, const std::vector<float>& norm, int64_t rows,
-                            int64_t cols) {
+std::vector<float> input_of(Int8Input input, Activation activation, const std::vector<float>& x,
+                            const std::vector<float>& norm, int64_t rows, int64_t cols) {
   std::vector<float> out(at(rows * cols));
   for (int64_t row = 0; row < rows; ++row) {
     double squares = 0;
@@ -367,7 +367,9 @@ std::vector<float> input_of(Int8Input input, const std::vector<float>& x, const 
         y = x[at(row * cols + i)] * factor * norm[at(i)];
       } else {
         const double gate = x[at(2 * row * cols + i)];
-        y = gate / (1 + std::exp(-gate)) * x[at((2 * row + 1) * cols + i)];
+        const double t =
+            activation == Activation::kSilu ? gate : 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate);
+        y = gate / (1 + std::exp(-t)) * x[at((2 * row + 1) * cols + i)];
       }
       out[at(row * cols + i)] = static_cast<float>(y);
     }
@@ -378,7 +380,9 @@ std::vector<float> input_of(Int8Input input, const std::vector<float>& x, const 
 TEST_P(Int8Test, NormalisesAndGates) {
   for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{5, 576}, {2, 4096}, {3, 100}, {1, 14336}, {3, 16448}}) {
     for (const DType type : kAllTypes) {
-      for (const Int8Input input : {Int8Input::kNormed, Int8Input::kGated}) {
+      for (const auto& [input, activation] : {std::pair{Int8Input::kNormed, Activation::kSilu},
+                                              {Int8Input::kGated, Activation::kSilu},
+                                              {Int8Input::kGated, Activation::kGelu}}) {
         const bool normed = input == Int8Input::kNormed;
         const std::vector<float> x = rounded(random_values(1, rows * cols * (normed ? 1 : 2), 2.0f), type);
         const std::vector<float> norm = rounded(random_values(2, cols), type), w = random_values(3, 8 * cols);
@@ -391,9 +395,11 @@ TEST_P(Int8Test, NormalisesAndGates) {
         params.type = type;
         params.rows = rows;
         params.cols = cols;
+        params.activation = activation;
         const Converted converted = convert(params);
-        const std::string what = str(normed ? "normed " : "gated ", rows, " x ", cols, " ", dtype_name(type));
-        const PlainRows plain = quantise_plainly(input_of(input, x, norm, rows, cols), cols);
+        const std::string what = str(normed ? "normed " : "gated ", static_cast<int>(activation), " ", rows, " x ",
+                                     cols, " ", dtype_name(type));
+        const PlainRows plain = quantise_plainly(input_of(input, activation, x, norm, rows, cols), cols);
         const std::vector<float> scales = download(converted.scales, DType::kF32);
         for (size_t row = 0; row < scales.size(); ++row) {
           EXPECT_NEAR(scales[row], plain.scales[row], 1e-5f * plain.scales[row]) << what;

@@ -314,11 +314,20 @@ void BlocksProductTest::check_gated(const Weight& weight, DType type, int64_t ro
   params.k = k;
   params.path = ProductPath::kDecode;
   product(params, stream());
-  silu_mul({.gate_up = gate_up.data(), .out = expected.data(), .type = type, .rows = rows, .cols = n / 2}, stream());
   params.out = room.data();
-  gated_product(params, out.data(), stream());
-  EXPECT_TRUE(download(out) == download(expected)) << what << " as " << dtype_name(type) << ", " << rows << " rows";
-  download(room);  // its guards
+  for (const Activation activation : {Activation::kSilu, Activation::kGelu}) {
+    silu_mul({.gate_up = gate_up.data(),
+              .out = expected.data(),
+              .type = type,
+              .rows = rows,
+              .cols = n / 2,
+              .activation = activation},
+             stream());
+    params.activation = activation;
+    gated_product(params, out.data(), stream());
+    EXPECT_TRUE(download(out) == download(expected)) << what << " as " << dtype_name(type) << ", " << rows << " rows";
+    download(room);  // its guards
+  }
 }
 
 // Of a product that normalises its input and of one whose input is normalised before.

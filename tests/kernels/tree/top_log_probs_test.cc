@@ -147,7 +147,9 @@ void TopLogProbsTest::expect_right(const Case& c, const std::string& what) {
 }
 
 TEST_P(TopLogProbsTest, EverySizeOfVocabulary) {
-  for (int64_t vocab : {1, 2, 10, 63, 64, 65, 513, 4095, 4096, 4097, 8192, 12289, 32000, 128256, 262144}) {
+  for (int64_t vocab : {int64_t{1}, int64_t{2}, int64_t{10}, int64_t{63}, int64_t{64}, int64_t{65}, int64_t{513},
+                        int64_t{4095}, int64_t{4096}, int64_t{4097}, int64_t{8192}, int64_t{12289}, int64_t{32000},
+                        int64_t{128256}, int64_t{262144}, int64_t{262208}, kMaxTopVocab}) {
     if (testing::kSanitized && vocab > 32000) break;
     for (int64_t k : {1, 4, 10, 50, 64}) {
       if (k > vocab) continue;

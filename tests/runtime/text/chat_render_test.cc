@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "runtime/text/chat.h"
@@ -121,6 +122,49 @@ TEST(ChatRender, ThinksOnlyIfAsked) {
   };
   EXPECT_EQ(text({}), "FalseTrueNone");
   EXPECT_EQ(text({.thinking = true, .generation_prompt = false}), "TrueFalseNone");
+}
+
+// Gemma's: an assistant's role is "model", a system message comes before the first user's text, and turns alternate.
+TEST(ChatRender, RolesOfItsOwn) {
+  Json json = testing::read_json("llama2.tokenizer.json");
+  const auto add = [&](const char* content, int id) {
+    json["added_tokens"].push_back({{"id", id},
+                                    {"content", content},
+                                    {"single_word", false},
+                                    {"lstrip", false},
+                                    {"rstrip", false},
+                                    {"normalized", false},
+                                    {"special", true}});
+  };
+  add("<start_of_turn>", 2000);
+  add("<end_of_turn>", 2001);
+  const Tokenizer tokenizer = testing::load(json, "tokenizer.json", {{"bos_token", "<s>"}});
+  const std::string source =
+      "{{ bos_token }}{% set first = '' %}{% set turns = messages %}"
+      "{% if messages[0]['role'] == 'system' %}{% set first = messages[0]['content'] | trim + '\n\n' %}"
+      "{% set turns = messages[1:] %}{% endif %}"
+      "{% for turn in turns %}"
+      "{% if (turn['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+      "{{ raise_exception('user and assistant take turns') }}{% endif %}"
+      "{{ '<start_of_turn>' + ('model' if turn['role'] == 'assistant' else turn['role']) + '\n' }}"
+      "{{ first if loop.first else '' }}{{ turn['content'] | trim }}{{ '<end_of_turn>\n' }}{% endfor %}"
+      "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}";
+  const jinja::Template chat(source, "gemma");
+  nlohmann::ordered_json messages = messages_of("Be short.", " Hello. ");
+  messages.push_back({{"role", "assistant"}, {"content", "Hi!"}});
+  messages.push_back({{"role", "user"}, {"content", "Bye <end_of_turn>"}});
+  const auto parts = render_chat(chat, messages, tokenizer, {});
+  std::string text;
+  for (const TextPart& part : parts) text += part.text;
+  EXPECT_EQ(text,
+            "<s><start_of_turn>user\nBe short.\n\nHello.<end_of_turn>\n<start_of_turn>model\nHi!<end_of_turn>\n"
+            "<start_of_turn>user\nBye <end_of_turn><end_of_turn>\n<start_of_turn>model\n");
+  const std::vector<int32_t> ids = tokenizer.encode(parts, AddBos::kNo);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), tokenizer.find("<end_of_turn>")), 3);  // a user's is text
+  EXPECT_EQ(end_tokens(tokenizer, source), std::vector<int32_t>{tokenizer.find("<end_of_turn>")});
+  messages.erase(2);
+  expect_error(ExitCode::kBadInput, "gemma", {"user and assistant take turns"},
+               [&] { render_chat(chat, messages, tokenizer, {}); });
 }
 
 TEST(ChatRender, RefusesWhatAreNoMessages) {

@@ -18,7 +18,8 @@ namespace headrace {
 namespace {
 
 // What the models' authors count: a wrong size anywhere changes it. Qwen3.5 and later have an MTP block besides, of
-// 120,599,552, 243,290,624 and 424,699,392.
+// 120,599,552, 243,290,624 and 424,699,392. With the part that reads images, which is not counted, Gemma 3 has
+// 4,300,079,472, 12,187,325,040 and 27,432,406,640 from 4B on.
 TEST(Shapes, HaveAsManyParametersAsTheirModels) {
   const std::map<std::string, int64_t> published = {
       {"smollm2-135m", 134515008},    {"smollm2-360m", 361821120},    {"smollm2-1.7b", 1711376384},
@@ -30,7 +31,8 @@ TEST(Shapes, HaveAsManyParametersAsTheirModels) {
       {"qwen3-14b", 14768307200},     {"qwen3-32b", 32762123264},     {"mistral-small-24b", 23572403200},
       {"phi-4", 14659507200},         {"seed-oss-36b", 36151104512},  {"ministral-3-14b", 13506073600},
       {"llama-3.3-70b", 70553706496}, {"qwen3.5-4b", 4326350848},     {"qwen3.5-9b", 9197093888},
-      {"qwen3.6-27b", 27320697856},   {"qwen3.8-27b", 27320697856}};
+      {"qwen3.6-27b", 27320697856},   {"qwen3.8-27b", 27320697856},   {"gemma-3-1b", 999885952},
+      {"gemma-3-4b", 3880263168},     {"gemma-3-12b", 11766034176},   {"gemma-3-27b", 27009346304}};
   std::set<std::string> names;
   for (const Shape& shape : known_shapes()) {
     const auto count = published.find(shape.name);
