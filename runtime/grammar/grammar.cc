@@ -51,8 +51,8 @@ int32_t Grammar::bytes(const ByteSet& set, int32_t next) {
   return static_cast<int32_t>(nodes.size()) - 1;
 }
 
-int32_t Grammar::literal(std::string_view text, int32_t next) {
-  for (size_t i = text.size(); i > 0; --i) next = bytes(byte_set(text.substr(i - 1, 1)), next);
+int32_t Grammar::literal(std::string_view all, int32_t next) {
+  for (size_t i = all.size(); i > 0; --i) next = bytes(byte_set(all.substr(i - 1, 1)), next);
   return next;
 }
 

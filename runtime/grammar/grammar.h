@@ -31,6 +31,7 @@ struct Grammar {
   std::vector<ByteSet> sets;
   std::vector<int32_t> targets;
   int32_t start = -1;
+  std::string text;              // what it was made of: a schema, or "json"
   int32_t thinking = INT32_MAX;  // nodes from here on are those before the answer, where a special token may be
 
   // Each adds a node and returns its index; `next` is the node that follows. Node 0 is the only kReturn.

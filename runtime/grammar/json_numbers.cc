@@ -11,6 +11,8 @@ namespace {
 
 using Bound = NumberBounds::Bound;
 
+constexpr int32_t kMaxDigits = 17;  // that no bound asks for, so that no answer is digits alone
+
 ByteSet digits(char first, char last) { return byte_range(first, last); }
 
 // A magnitude, 0 or greater: "12.5" is 12 and 5. The whole part has no leading zeros, the fraction none at its end.
@@ -111,7 +113,8 @@ std::optional<int32_t> whole_range(Grammar* g, const std::string& low, const std
     choices.push_back(between(g, first, last, next));
   }
   if (!high) {
-    const int32_t more = g->loop(g->bytes(digits('0', '9'), kReturnNode), static_cast<int32_t>(low.size()), -1, next);
+    const auto least = static_cast<int32_t>(low.size());
+    const int32_t more = g->loop(g->bytes(digits('0', '9'), kReturnNode), least, std::max(least, kMaxDigits), next);
     choices.push_back(g->bytes(digits('1', '9'), more));
   }
   return g->split(choices);
@@ -150,12 +153,10 @@ std::optional<int32_t> fraction(Grammar* g, const Tight& tight, size_t i, int32_
     // Behind all known digits only zeros stay tight: a greater digit frees the number of a low limit.
     const bool settled = i >= known && then.low == tight.low && then.high == tight.high;
     if (settled) {
-      const int32_t again = g->later();
-      std::vector<int32_t> behind = {g->bytes(digits('0', '0'), again)};
+      std::vector<int32_t> behind;
       if (may_end(tight, i)) behind.push_back(next);
       if (tight.high == nullptr) behind.push_back(g->bytes(digits('1', '9'), more_digits(g, next)));
-      g->settle(again, g->split(behind));
-      return again;
+      return g->loop(g->bytes(digits('0', '0'), kReturnNode), 0, kMaxDigits, g->split(behind));
     }
     if (const std::optional<int32_t> rest = fraction(g, then, i + 1, next)) {
       choices.push_back(g->bytes(digits(digit, digit), *rest));
@@ -243,8 +244,9 @@ std::optional<int32_t> json_number(Grammar* g, const NumberBounds& bounds, int32
   const int32_t exponent = g->loop(digit, 1, kMaxExponentDigits, next);
   const int32_t power = g->bytes(byte_set("eE"), g->split({exponent, g->bytes(byte_set("+-"), exponent)}));
   const int32_t end = g->split({next, power});
-  const int32_t behind = g->split({end, g->literal(".", g->loop(digit, 1, -1, end))});
-  const int32_t whole = g->split({g->literal("0", behind), g->bytes(digits('1', '9'), g->loop(digit, 0, -1, behind))});
+  const int32_t behind = g->split({end, g->literal(".", g->loop(digit, 1, kMaxDigits, end))});
+  const int32_t whole =
+      g->split({g->literal("0", behind), g->bytes(digits('1', '9'), g->loop(digit, 0, kMaxDigits, behind))});
   return g->split({whole, g->literal("-", whole)});
 }
 

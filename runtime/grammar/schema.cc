@@ -50,13 +50,13 @@ class Compiler {
  public:
   Compiler(const Json& root, const std::string& source) : root_(root), source_(source) {}
 
-  std::shared_ptr<const Grammar> grammar() {
+  Grammar grammar() {
     const int32_t space = g_.bytes(byte_set(" \t\r\n"), kReturnNode);
     const int32_t value = value_of({root_, ""}, kReturnNode);
     g_.start = g_.loop(space, 0, kMaxSpaceBefore, value);
     if (recurs_at_once(g_)) refuse({root_, ""}, "has a $ref that leads to itself");
     if (!drop_endless(&g_)) refuse({root_, ""}, "has no finite answer: none is valid");
-    return std::make_shared<const Grammar>(std::move(g_));
+    return std::move(g_);
   }
 
  private:
@@ -373,13 +373,16 @@ std::shared_ptr<const Grammar> schema_grammar(std::string_view json, const std::
                 str("has ", json.size(), " bytes: a schema has at most ", kMaxSchemaBytes));
   }
   const Json root = parse_ordered_json(json, source);
-  return Compiler(root, source).grammar();
+  Grammar grammar = Compiler(root, source).grammar();
+  grammar.text = json;
+  return std::make_shared<const Grammar>(std::move(grammar));
 }
 
 std::shared_ptr<const Grammar> json_object_grammar() {
   Grammar g;
   const int32_t space = g.bytes(byte_set(" \t\r\n"), kReturnNode);
   g.start = g.loop(space, 0, kMaxSpaceBefore, json_any(&g).object);
+  g.text = "json";
   return std::make_shared<const Grammar>(std::move(g));
 }
 

@@ -2,7 +2,8 @@
 //
 // The grammar has a part of all valid texts, so each of its texts is valid, and not the other way round: properties
 // come in the schema's order; those that it does not name only where additionalProperties is given, or no property is;
-// a schema without `type` has the types of its keywords; numbers with bounds have no exponent. What a keyword asks for
+// a schema without `type` has the types of its keywords; numbers with bounds have no
+// exponent, and none has more than some 18 digits. What a keyword asks for
 // and this does not do is an error that names it.
 #pragma once
 
