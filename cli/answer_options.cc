@@ -61,6 +61,10 @@ std::string answer_options(const EngineOptions& asked, const GenerateOptions& ge
   add(generate.max_tokens);
   add(generate.ignore_eos);
   if (generate.reasoning_budget >= 0) add(str("reasoning budget ", generate.reasoning_budget));
+  if (generate.grammar) add(str("grammar ", generate.grammar->text));
+  if (const PenaltySettings& p = generate.penalties; p.any()) {
+    for (float number : {p.presence, p.frequency, p.repetition}) add(exact_text(static_cast<double>(number)));
+  }
   for (float number : {s.temperature, s.top_p, s.min_p}) {
     add(exact_text(static_cast<double>(number)));
   }

@@ -44,6 +44,7 @@ ExitCode run_command(const ServeArgs& args) {
   Server server(engine, args.server, queue, metrics);
   GenerateOptions usual = args.generate;
   usual.log_probs = LogProbs::kReserved;  // requests with and without them share the kept rows
+  usual.rules_reserved = true;            // and so do those with and without a schema or penalties
   if (may_share_rows(args.engine)) usual.keep = KeepRows::kPrompt;
   Worker worker(engine, queue, metrics, usual, report_to(console));
   try {

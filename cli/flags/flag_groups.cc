@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "runtime/base/input_file.h"
+#include "runtime/grammar/schema.h"
+
 namespace headrace {
 namespace {
 
@@ -339,6 +342,14 @@ std::vector<Flag> block_flags(VerifyOptions* o) {
   };
 }
 
+// The file is read at once: a schema that is not supported is an error before the model is opened.
+SetFlag schema_value(std::shared_ptr<const Grammar>* out) {
+  return [out](const std::string& path) {
+    *out = schema_grammar(read_small_file(path, kMaxSchemaBytes), path);
+    return std::string();
+  };
+}
+
 std::vector<Flag> sampling_flags(GenerateOptions* o) {
   SamplingSettings* s = &o->sampling;
   return {
@@ -351,6 +362,14 @@ std::vector<Flag> sampling_flags(GenerateOptions* o) {
       {"--min-p", "P", float_value(&s->min_p, 0, 1),
        "Sample from tokens at least P times as likely as the most likely one [0]"},
       {"-s,--seed", "N", seed_value(&s->seed), "Random seed; the same seed gives the same text [0]"},
+      {"--repeat-penalty", "F", float_value(&o->penalties.repetition, 0.01f, 100),
+       "Divide the logits of tokens that the text has by F, or multiply negative ones; 1: off [1]"},
+      {"--presence-penalty", "F", float_value(&o->penalties.presence, -100, 100),
+       "Subtract F from the logits of tokens that the answer has [0]"},
+      {"--frequency-penalty", "F", float_value(&o->penalties.frequency, -100, 100),
+       "Subtract F from the logit of a token for each time that the answer has it [0]"},
+      {"--json-schema", "FILE", schema_value(&o->grammar),
+       "Answer in JSON that is valid by the schema in FILE, behind the thinking"},
       {"--ignore-eos", &o->ignore_eos, "Continue after an end token"},
       {"--reasoning-budget", "N", int_value(&o->reasoning_budget, -1, INT32_MAX),
        "Tokens of thinking after which its end is forced; 0: no thinking; -1: any number [-1]"},

@@ -143,7 +143,8 @@ std::string format_report(const GenerateResult& result, const std::string& engin
   if (result.prefix.asked) text += format_prefix(result.prefix, result.prompt_tokens);
   text += str("  output    ", format_count(tokens), " tokens, ", format_rate(t.decode_tokens_per_s), " tokens/s (",
               finish_reason_name(result.finish_reason), full ? ": the context is full" : "",
-              full && most_tokens > 0 ? " before the " + format_count(most_tokens) + " of -n" : "", ")\n");
+              full && most_tokens > 0 ? " before the " + format_count(most_tokens) + " of -n" : "",
+              result.incomplete ? "; incomplete JSON" : "", ")\n");
   if (!result.speculation.type.empty()) {
     text += format_speculation(result.speculation);
     const std::string window = format_draft_window(result.draft_window);

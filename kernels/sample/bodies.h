@@ -17,6 +17,8 @@ constexpr uint64_t sample_workspace_bytes(int64_t rows, int64_t vocab) {
 }  // namespace cuda
 
 HEADRACE_BODIES(sample, SampleParams)
+HEADRACE_BODIES(penalize_logits, PenalizeLogitsParams)
+HEADRACE_BODIES(mask_logits, MaskLogitsParams)
 HEADRACE_BODIES(token_log_probs, TokenLogProbsParams)
 
 }  // namespace headrace::kernels

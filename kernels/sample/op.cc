@@ -37,6 +37,25 @@ void sample(const SampleParams& params, Stream& stream) {
   kernels::dispatch(kernels::cpu::sample, kernels::cuda::sample, params, stream);
 }
 
+void penalize_logits(const PenalizeLogitsParams& params, Stream& stream) {
+  const PenaltySettings& s = params.settings;
+  CHECK(params.rows >= 0 && params.vocab > 0 && params.vocab <= INT32_MAX, "rows=", params.rows,
+        " vocab=", params.vocab);
+  CHECK(std::isfinite(s.presence) && std::isfinite(s.frequency), "presence=", s.presence, " frequency=", s.frequency);
+  CHECK(std::isfinite(s.repetition) && s.repetition > 0, "repetition=", s.repetition);
+  if (params.rows == 0 || !s.any()) return;
+  CHECK(params.logits != nullptr && params.counts != nullptr && params.leaves != nullptr);
+  kernels::dispatch(kernels::cpu::penalize_logits, kernels::cuda::penalize_logits, params, stream);
+}
+
+void mask_logits(const MaskLogitsParams& params, Stream& stream) {
+  CHECK(params.rows >= 0 && params.vocab > 0 && params.vocab <= INT32_MAX, "rows=", params.rows,
+        " vocab=", params.vocab);
+  if (params.rows == 0) return;
+  CHECK(params.logits != nullptr && params.masks != nullptr && params.mask_rows != nullptr);
+  kernels::dispatch(kernels::cpu::mask_logits, kernels::cuda::mask_logits, params, stream);
+}
+
 void token_log_probs(const TokenLogProbsParams& params, Stream& stream) {
   CHECK(params.rows >= 0 && params.vocab > 0 && params.vocab <= INT32_MAX, "rows=", params.rows,
         " vocab=", params.vocab);

@@ -40,6 +40,41 @@ struct SampleParams {
 uint64_t sample_workspace_bytes(int64_t rows, int64_t vocab);
 void sample(const SampleParams& params, Stream& stream);
 
+// What a request asks of its text, applied to logits before they are sampled, in place. NaN and +inf stay as they are,
+// so that a row that has no token still has none.
+
+// Presence, frequency (OpenAI's) and repetition (CTRL's) penalties, for each token of the text before: first
+// x = x > 0 ? x / repetition : x * repetition, for tokens of the prompt, too; then x -= frequency * count; then, if
+// count > 0, x -= presence. Counts are of the answer's tokens. In this order, each rounded to f32.
+struct PenaltySettings {
+  float presence = 0, frequency = 0;
+  float repetition = 1;  // > 0
+  bool any() const { return presence != 0 || frequency != 0 || repetition != 1; }
+  bool operator==(const PenaltySettings&) const = default;
+};
+// The text before a row's token: that of all rows, then the tokens of a tree on the way to the row's node.
+constexpr int32_t kInPrompt = int32_t{1} << 30;
+struct PenalizeLogitsParams {
+  float* logits;           // [rows, vocab]
+  const int32_t* counts;   // [vocab]: how often the common text has the token; kInPrompt is added if the prompt has it
+  const int32_t* tokens;   // [nodes]: the tree's; a token outside the vocabulary counts as none
+  const int32_t* parents;  // [nodes]: a smaller index, or -1
+  const int32_t* leaves;   // [rows]: the node that the row's token follows; -1: it follows the common text
+  int64_t rows, vocab;
+  PenaltySettings settings;
+};
+constexpr int64_t kMaxPenaltyDepth = 512;  // nodes on a way
+void penalize_logits(const PenalizeLogitsParams& params, Stream& stream);
+
+// A logit becomes -inf where the mask's bit is 0.
+struct MaskLogitsParams {
+  float* logits;             // [rows, vocab]
+  const uint32_t* masks;     // [any number, ceil(vocab / 32)]: bit i of word w is of token 32 w + i
+  const int32_t* mask_rows;  // [rows]: which mask; -1: the row stays as it is
+  int64_t rows, vocab;
+};
+void mask_logits(const MaskLogitsParams& params, Stream& stream);
+
 // The log-probability of one token per row, by the softmax over the row. It is NaN for a row that has no token, and for
 // a NoToken.
 struct TokenLogProbsParams {

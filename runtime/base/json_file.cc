@@ -16,8 +16,8 @@ json parse_json(std::string_view text, const std::string& source, DuplicateKeys 
   return JsonReader<json>(&whole, duplicates).document();
 }
 
-ordered_json parse_ordered_json(std::string_view text, const std::string& source) {
-  JsonText whole(text, source, JsonOrigin::kFile);
+ordered_json parse_ordered_json(std::string_view text, const std::string& source, JsonOrigin origin) {
+  JsonText whole(text, source, origin);
   return JsonReader<ordered_json>(&whole, DuplicateKeys::kLastWins).document();
 }
 

@@ -26,7 +26,8 @@ nlohmann::json parse_json_object(std::string_view text, const std::string& sourc
                                  DuplicateKeys duplicates = DuplicateKeys::kLastWins,
                                  JsonOrigin origin = JsonOrigin::kFile);
 // With the members of objects in the order of the text.
-nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& source);
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& source,
+                                          JsonOrigin origin = JsonOrigin::kFile);
 // Null where the text is not JSON.
 nlohmann::json json_or_null(std::string_view text);
 

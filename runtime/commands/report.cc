@@ -166,6 +166,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
     line["truncated"] = {{"whole_tokens", left.whole_tokens}, {"left_out_tokens", left.tokens}};
   }
   line["finish_reason"] = finish_reason_name(result.finish_reason);
+  if (result.incomplete) line["incomplete_json"] = true;
   if (result.thinking.tokens > 0) line["reasoning_tokens"] = result.thinking.tokens;
   line["timings"] = {{"load_ms", rounded(t.load_ms)},
                      {"host_memory_ms", rounded(t.host_memory_ms)},

@@ -89,8 +89,9 @@ GenerateResult generate_sharing(Engine& engine, const std::vector<int32_t>& prom
   if (keep_tokens == 0) return engine.generate(prompt, options, progress);
   GenerateOptions keeping = options;
   keeping.keep = KeepRows::kPrompt;
-  // Prompts with and without log-probabilities share rows.
+  // Prompts with and without log-probabilities, schemas and penalties share rows.
   if (keeping.log_probs == LogProbs::kNone) keeping.log_probs = LogProbs::kReserved;
+  keeping.rules_reserved = true;
   const int64_t own = with_answer(static_cast<int64_t>(prompt.size()), options.max_tokens);
   for (const int64_t tokens : {keep_tokens, own}) {
     keeping.keep_tokens = tokens;

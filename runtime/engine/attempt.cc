@@ -37,7 +37,8 @@ Attempt::Attempt(Attempted& run, PreparedRun prepared)
       drafting_(prepared_.setup.model, prepared_.setup.draft.get(), *run.engine.compute,
                 drafting_options(prepared_, run.options)),
       sequence_(prepared_.plan, std::move(prepared_.kept)),
-      executor_(prepared_.plan, sequence_),
+      masks_(run.engine.answer_masks(run.prompt, run.options)),
+      executor_(prepared_.plan, sequence_, masks_.get()),
       output_(run.engine.tokenizer ? &*run.engine.tokenizer : nullptr, run.engine.end_ids, run.options,
               prepared_.setup.max_tokens, run.engine.thinking_budget(run.prompt, run.options.reasoning_budget)) {
   report_plan();
@@ -128,6 +129,14 @@ void Attempt::decode(int32_t first) {
   if (run_.progress) run_.progress->end();
 }
 
+// Whether the answer is cut: by its length, a stop text or an interruption.
+bool Attempt::incomplete() const {
+  if (masks_ == nullptr) return false;
+  GrammarState state = masks_->start();
+  for (const int32_t token : run_.result.token_ids) state = masks_->after(state, token);
+  return !masks_->complete(state);
+}
+
 bool Attempt::finish() {
   if (PromptScores* const scores = prepared_.setup.session.scores) run_.result.log_probs = std::move(scores->log_probs);
   if (PrefixRun* const prefix = prepared_.prefix.get()) {
@@ -139,6 +148,7 @@ bool Attempt::finish() {
     run_.engine.kept = keep_run(run_.prompt, run_.options, output_, &sequence_, &prepared_);
   }
   output_.finish(&run_.result);
+  run_.result.incomplete = incomplete();
   return true;
 }
 

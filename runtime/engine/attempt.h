@@ -3,6 +3,7 @@
 // bytes. Internal to the engine. Thread: as Engine.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -38,11 +39,13 @@ class Attempt {
  private:
   void report_plan();
   std::optional<int32_t> read_prompt();
+  bool incomplete() const;
 
   Attempted& run_;
   PreparedRun prepared_;
   Drafting drafting_;  // outlives the executor, which waits for the work that uses its memory
   Sequence sequence_;
+  std::unique_ptr<TokenMasks> masks_;  // null: the answer has no grammar
   Executor executor_;
   Output output_;
 };

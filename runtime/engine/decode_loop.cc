@@ -154,8 +154,9 @@ bool DecodeLoop::verify_step(StepMode mode) {
 }
 
 // Proposes a tree after the rows before `position`, verifies it and accepts a path without involving the host. Returns
-// false and does nothing if the draft needs the host.
+// false and does nothing if the draft or the run's rules need the host.
 bool DecodeLoop::step_on_device(StepMode mode, int64_t position) {
+  if (executor_.ruled()) return false;
   const ProposedTree proposed = drafting_.propose_into(root_, position, executor_.tree_inputs(mode));
   if (proposed.nodes == 0) return false;
   executor_.verify(proposed, mode, &tree_, &acceptance_);

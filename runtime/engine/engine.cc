@@ -207,6 +207,19 @@ ThinkingBudget Engine::Impl::thinking_budget(const std::vector<int32_t>& prompt,
   return {*tokenizer, *thinking, thinking_after(prompt).inside, tokens};
 }
 
+// The grammar holds behind the thinking: where the prompt has opened it, or the answer may.
+std::unique_ptr<TokenMasks> Engine::Impl::answer_masks(const std::vector<int32_t>& prompt, const GenerateOptions& run) {
+  if (run.grammar == nullptr) return nullptr;
+  CHECK(tokenizer.has_value());
+  if (token_trie == nullptr) token_trie = std::make_unique<TokenTrie>(*tokenizer, config.vocab);
+  const Thinking place = thinking_after(prompt);
+  Grammar grammar = *run.grammar;
+  if (place.marks && (place.inside || options.thinking)) {
+    grammar = behind_thinking(grammar, place.inside ? "" : place.marks->open, place.marks->close);
+  }
+  return std::make_unique<TokenMasks>(std::move(grammar), *token_trie, end_ids);
+}
+
 void Engine::Impl::check_run(const std::vector<int32_t>& prompt, const GenerateOptions& run) const {
   headrace::check_prompt(context(), prompt, run);
   check_ids(config, run.score_next);

@@ -14,6 +14,7 @@
 #include "runtime/engine/kept_run.h"
 #include "runtime/engine/run_setup.h"
 #include "runtime/engine/thinking_budget.h"
+#include "runtime/grammar/token_masks.h"
 #include "runtime/model/weights.h"
 #include "runtime/prefix/run.h"
 #include "runtime/prefix/store.h"
@@ -35,6 +36,7 @@ struct Engine::Impl {
   bool draft_is_usual = false;              // as in RunContext
   std::vector<int32_t> turn_ends;           // of the chat template
   std::vector<int32_t> end_ids;
+  std::unique_ptr<TokenTrie> token_trie;  // null: no run has had a grammar yet
   // Shared by all runs, so that what the kernels keep on a stream (checked products, their workspace) is made once.
   std::unique_ptr<Stream> compute;
   std::unique_ptr<PrefixStore> prefixes;  // null: none are kept
@@ -54,6 +56,8 @@ struct Engine::Impl {
   void choose_chat();
   Thinking thinking_after(const std::vector<int32_t>& prompt) const;
   ThinkingBudget thinking_budget(const std::vector<int32_t>& prompt, int64_t tokens) const;
+  // Which tokens may follow in an answer to the prompt; null: all.
+  std::unique_ptr<TokenMasks> answer_masks(const std::vector<int32_t>& prompt, const GenerateOptions& run);
   // Those that were measured, or of the card's data sheet.
   std::optional<MachineRates> usual_rates() const {
     if (rates && rates->known()) return rates;

@@ -13,7 +13,8 @@ KeptOptions kept_options(const GenerateOptions& run) {
           .verify = run.verify,
           .tree_limits = run.tree_limits,
           .pending = run.pending,
-          .log_probs = run.log_probs != LogProbs::kNone};
+          .log_probs = run.log_probs != LogProbs::kNone,
+          .rules = run.rules()};
 }
 
 int64_t common_beginning(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {

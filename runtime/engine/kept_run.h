@@ -22,6 +22,7 @@ struct KeptOptions {
   std::optional<TreeLimits> tree_limits{};
   std::optional<PendingTreeLimits> pending{};
   bool log_probs = false;
+  bool rules = false;
   bool operator==(const KeptOptions&) const = default;
 };
 

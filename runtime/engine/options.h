@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "offload/device/device.h"
 #include "runtime/draft/draft_model.h"
 #include "runtime/engine/answer_token.h"
+#include "runtime/grammar/grammar.h"
 #include "runtime/kv/spill_options.h"
 #include "runtime/model/rope_overrides.h"
 #include "runtime/model/weight_store.h"
@@ -74,6 +76,12 @@ struct GenerateOptions {
   KeepRows keep = KeepRows::kNone;
   int64_t keep_tokens = 0;
   SamplingSettings sampling{};  // its seed is the run's seed
+  PenaltySettings penalties{};
+  // The answer, behind its thinking, is a text of the grammar; needs the tokenizer. Null: any text.
+  std::shared_ptr<const Grammar> grammar{};
+  // The plan has memory for penalties and a grammar, so that runs with and without them share the kept rows.
+  bool rules_reserved = false;
+  bool rules() const { return grammar != nullptr || penalties.any() || rules_reserved; }
   bool ignore_eos = false;
   // After as many tokens of thinking its closing mark follows, whatever the target samples; -1: no limit.
   int64_t reasoning_budget = -1;

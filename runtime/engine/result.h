@@ -95,6 +95,7 @@ struct GenerateResult {
   LeftOut left_out{};
   std::vector<PartAnswer> parts{};  // empty: the document fitted the context
   FinishReason finish_reason = FinishReason::kLength;
+  bool incomplete = false;  // the answer ends before it is a text of GenerateOptions::grammar
   Timings timings;
   MemoryUse memory;
   Transfers transfers;

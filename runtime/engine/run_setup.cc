@@ -58,6 +58,8 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
   session.prefill_group = options.prefill_group;
   session.prefill_int8 = context.prefills_in_int8(run.prefill);
   session.log_probs = log_probs_of(context, run);
+  session.rules = run.rules();
+  session.penalties = run.penalties;
   session.remainders = options.remainders;
   if (run.keep == KeepRows::kPrompt) {  // then a run has the bits of a fresh one
     const bool drafts = context.draft_model != nullptr && run.speculate;
@@ -160,6 +162,7 @@ RunSetup following_setup(const RunContext& context, const RunSetup& before, cons
   setup.session.kept_rows = prompt.saved;
   setup.session.sampling = run.sampling;
   setup.session.log_probs = log_probs_of(context, run);
+  setup.session.penalties = run.penalties;
   if (setup.model != nullptr) setup.draft = setup.model->start(setup.draft_run());
   setup.session.draft = setup.draft.get();
   return setup;

@@ -11,10 +11,32 @@ namespace {
 
 using nlohmann::json;
 
-constexpr auto kRead = std::to_array<std::string_view>(
-    {"model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p",
-     "seed", "stop", "logprobs", "top_logprobs", "stream_options", "reasoning_format", "reasoning_budget_tokens",
-     "thinking_budget_tokens", "thinking_token_budget"});
+constexpr auto kRead = std::to_array<std::string_view>({"model",
+                                                        "messages",
+                                                        "prompt",
+                                                        "max_tokens",
+                                                        "max_completion_tokens",
+                                                        "temperature",
+                                                        "top_p",
+                                                        "top_k",
+                                                        "min_p",
+                                                        "seed",
+                                                        "stop",
+                                                        "logprobs",
+                                                        "top_logprobs",
+                                                        "stream_options",
+                                                        "reasoning_format",
+                                                        "reasoning_budget_tokens",
+                                                        "thinking_budget_tokens",
+                                                        "thinking_token_budget",
+                                                        "response_format",
+                                                        "guided_json",
+                                                        "json_schema",
+                                                        "structured_outputs",
+                                                        "presence_penalty",
+                                                        "frequency_penalty",
+                                                        "repetition_penalty",
+                                                        "repeat_penalty"});
 constexpr auto kOfStreams = std::to_array<std::string_view>({"stream", "return_progress"});
 
 // Fields that change no answer: labels, hints, and the parameters of samplers that are off.
@@ -35,11 +57,8 @@ constexpr auto kNeutral = std::to_array<Neutral>({
     {"stream", "[false]"},
     {"return_progress", "[false]"},
     {"echo", "[false]"},
-    {"presence_penalty", "[0]"},
-    {"frequency_penalty", "[0]"},
     {"logit_bias", "[{}, []]"},
     {"suffix", R"([""])"},
-    {"response_format", R"([{"type": "text"}, {}])"},
     {"tools", "[[]]"},
     {"functions", "[[]]"},
     {"tool_choice", R"(["none", "auto"])"},
@@ -59,8 +78,6 @@ constexpr auto kNeutral = std::to_array<Neutral>({
     {"continue_final_message", "[false]"},
     {"documents", "[[]]"},
     // samplers
-    {"repetition_penalty", "[1]"},
-    {"repeat_penalty", "[1]"},
     {"length_penalty", "[1]"},
     {"typical_p", "[1]"},
     {"tfs_z", "[1]"},
@@ -83,12 +100,9 @@ constexpr auto kNeutral = std::to_array<Neutral>({
     {"allowed_token_ids", "[[]]"},
     {"bad_words", "[[]]"},
     {"grammar", R"([""])"},
-    {"json_schema", "[{}]"},
     {"guided_choice", "[[]]"},
     {"guided_grammar", R"([""])"},
-    {"guided_json", "[{}]"},
     {"guided_regex", R"([""])"},
-    {"structured_outputs", "[{}]"},
     // what an answer has beside its text
     {"prompt_logprobs", "[false]"},
     {"n_probs", "[0]"},

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/base/json_file.h"
+#include "runtime/requests/answer_form.h"
 #include "runtime/requests/fields.h"
 #include "runtime/text/document.h"
 
@@ -175,7 +176,9 @@ void read_stream_fields(const JsonFields& body, Request* request) {
   request->include_usage = JsonFields(*options, body.source(), "stream_options.").boolean_or("include_usage", false);
 }
 
-Request parse_body(const json& object, const std::string& source, RequestKind kind, Door door) {
+// `text` has the object at `place`.
+Request parse_body(const json& object, const std::string& source, RequestKind kind, Door door, std::string_view text,
+                   const char* place) {
   const JsonFields body(object, source, door == Door::kBatch ? "body." : "");
   check_fields(body, object, door == Door::kServer);
   Request request;
@@ -204,6 +207,8 @@ Request parse_body(const json& object, const std::string& source, RequestKind ki
   }
   request.seed = seed_of(body);
   request.stop = stops_of(body);
+  request.penalties = penalties_of(body);
+  request.grammar = answer_grammar(body, text, place);
   request.top_log_probs = top_log_probs_of(body, kind);
   if (door == Door::kServer) read_stream_fields(body, &request);
   return request;
@@ -220,6 +225,8 @@ void Request::apply(GenerateOptions* options) const {
   if (top_k) s.top_k = *top_k;
   if (seed) s.seed = *seed;
   options->stop = stop;
+  if (penalties.any()) options->penalties = penalties;
+  if (grammar != nullptr) options->grammar = grammar;
   if (reasoning_budget) options->reasoning_budget = *reasoning_budget;
   if (top_log_probs) {
     options->log_probs = LogProbs::kComputed;
@@ -242,7 +249,7 @@ std::optional<RequestKind> request_kind(std::string_view url) {
 
 Request parse_request(std::string_view json, RequestKind kind, const std::string& source) {
   return parse_body(parse_json_object(json, source, DuplicateKeys::kRefuse, JsonOrigin::kClient), source, kind,
-                    Door::kServer);
+                    Door::kServer, json, "");
 }
 
 BatchLine parse_batch_line(std::string_view text, const std::string& source, std::string* custom_id) {
@@ -262,7 +269,7 @@ BatchLine parse_batch_line(std::string_view text, const std::string& source, std
       line.refuse(name.c_str(), "is not supported: a line has custom_id, method, url and body");
     }
   }
-  parsed.request = parse_body(*body, source, *kind, Door::kBatch);
+  parsed.request = parse_body(*body, source, *kind, Door::kBatch, text, "/body");
   return parsed;
 }
 

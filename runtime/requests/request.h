@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,9 +26,11 @@ struct Request {
   std::optional<int32_t> top_k;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
-  std::optional<int64_t> reasoning_budget;  // tokens of thinking; -1: as the program was told to
-  bool reasoning_apart = true;              // kChat: thinking is reasoning_content, not part of the content
-  std::optional<int64_t> top_log_probs;     // the answer has log-probabilities, and those of as many tokens a place
+  PenaltySettings penalties{};
+  std::shared_ptr<const Grammar> grammar{};  // of the answer; null: any text, or the program's own
+  std::optional<int64_t> reasoning_budget;   // tokens of thinking; -1: as the program was told to
+  bool reasoning_apart = true;               // kChat: thinking is reasoning_content, not part of the content
+  std::optional<int64_t> top_log_probs;      // the answer has log-probabilities, and those of as many tokens a place
   // Of a server's answers only.
   bool stream = false;           // in pieces, as server-sent events
   bool include_usage = false;    // stream_options: a last piece has the usage

@@ -10,7 +10,7 @@
 namespace headrace {
 namespace {
 
-constexpr std::string_view kModels = "/v1/models", kTokenize = "/tokenize";
+constexpr std::string_view kModels = "/v1/models", kTokenize = "/tokenize", kEmbeddings = "/v1/embeddings";
 
 // The page holds its own style and script, and talks to its server alone.
 constexpr char kPagePolicy[] =
@@ -91,6 +91,10 @@ std::optional<HttpResponse> Routes::at_header(const HttpRequest& request) const 
     std::optional<HttpResponse> response = read(request.path);
     if (response) return asks ? allowed("GET, HEAD, OPTIONS") : response;
     if (asks && request.path == "*") return allowed("GET, HEAD, POST, OPTIONS");
+  }
+  if (request.path == kEmbeddings) {
+    return failure_response(
+        bad_request(404, "not_found", "/v1/embeddings is not supported: this server's model writes text"));
   }
   return failure_response(bad_request(404, "not_found", "the server has no such address, or not for this method"));
 }

@@ -6,12 +6,13 @@
 
 namespace headrace {
 
-PassDraw::PassDraw(const SessionLayout& layout, const SessionBuffers& buffers)
+PassDraw::PassDraw(const SessionLayout& layout, const SessionBuffers& buffers, const NodeRules& rules)
     : layout_(layout),
       options_(layout.options()),
       vocab_(layout.config().vocab),
       compute_(layout.compute()),
-      buffers_(buffers) {}
+      buffers_(buffers),
+      rules_(rules) {}
 
 void PassDraw::samples(const Pass& pass, bool scored) const {
   const StepWork& step = buffers_.step();
@@ -19,6 +20,7 @@ void PassDraw::samples(const Pass& pass, bool scored) const {
     Pass some = pass;
     some.rows = std::min(layout_.drawn_rows(), pass.rows - first);
     output_logits(some, layout_.weights(), step.hidden + first * layout_.config().hidden, step.logits);
+    rules_.apply(first, some.rows);
     const TraceSpan span(compute_, "sample");
     sample({.logits = step.logits,
             .positions = step.inputs.draw_positions + first,

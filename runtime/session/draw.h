@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/session/buffers.h"
+#include "runtime/session/node_rules.h"
 #include "runtime/speculation/pending_tree.h"
 
 namespace headrace {
@@ -13,7 +14,7 @@ namespace headrace {
 class PassDraw {
  public:
   // All references must outlive this.
-  PassDraw(const SessionLayout& layout, const SessionBuffers& buffers);
+  PassDraw(const SessionLayout& layout, const SessionBuffers& buffers, const NodeRules& rules);
 
   // Logits and samples of the pass's rows; `scored`: also the samples' log-probabilities, and the likeliest tokens.
   void samples(const Pass& pass, bool scored) const;
@@ -35,6 +36,7 @@ class PassDraw {
   const int64_t vocab_;
   Stream& compute_;
   const SessionBuffers& buffers_;
+  const NodeRules& rules_;
 };
 
 }  // namespace headrace

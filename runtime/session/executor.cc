@@ -10,7 +10,7 @@
 #include "runtime/session/prefill.h"
 
 namespace headrace {
-Executor::Executor(const SessionPlan& plan, Sequence& sequence)
+Executor::Executor(const SessionPlan& plan, Sequence& sequence, TokenMasks* masks)
     : plan_(plan),
       layout_(plan.layout),
       options_(layout_.options()),
@@ -21,7 +21,8 @@ Executor::Executor(const SessionPlan& plan, Sequence& sequence)
       buffers_(layout_),
       attention_(layout_, buffers_),
       recurrence_(layout_, buffers_),
-      draw_(layout_, buffers_),
+      rules_(layout_, buffers_, masks),
+      draw_(layout_, buffers_, rules_),
       scope_{.sequence = sequence} {}
 
 Executor::~Executor() {  // nothing may use the memory when it is freed, this one's or the sequence's
@@ -42,6 +43,7 @@ std::optional<int32_t> Executor::prefill(std::span<const int32_t> ids, Progress*
   const Watcher watcher{.progress = progress, .interrupt = interrupt};
   if (!Prefill(sequence_, layout_, buffers_, watcher).run(ids)) return std::nullopt;
   buffers_.allocate_passes();
+  rules_.begin(ids);
   if (sequence_.recurrent() != nullptr) sequence_.recurrent()->allocate_passes();
   if (plan_.memory.ring_slots > 0) {
     streamer_ = std::make_unique<KvStreamer>(layout_.device(), sequence_.cache().backing(), plan_.memory.ring_slots,
@@ -56,6 +58,7 @@ int32_t Executor::sample_prompt() {
   step_rows_ = 1;
   buffers_.host_inputs().draw_positions[0] = static_cast<int32_t>(options_.prompt_tokens);
   buffers_.upload_inputs(buffers_.step().path_offset);
+  rules_.set_first();
   draw_.samples(decode_pass(), scores());
   buffers_.download_samples(1);
   finish_step();
@@ -72,6 +75,8 @@ std::span<const int32_t> Executor::verify(const Tree& tree, StepMode mode) {
   const TraceSpan span(compute_, "verify");
   start_pass(mode, nodes);
   scope_.deepest_position = upload_tree(layout_, buffers_, scope_, tree);
+  const int64_t before = sequence_.rows() + (mode == StepMode::kPartial ? sequence_.pending_rows() : 0);
+  rules_.set(tree, 0, nodes, before - options_.prompt_tokens);
   play_pass();
   buffers_.download_samples(nodes);
   finish_step();
@@ -102,7 +107,7 @@ std::span<const int32_t> Executor::verify(const ProposedTree& proposed, StepMode
                                           Acceptance* acceptance) {
   const int64_t nodes = proposed.nodes, pending = sequence_.pending_rows();
   CHECK(nodes > 0 && nodes <= std::min(layout_.pass_rows(), kMaxTreeNodes), "nodes=", nodes);
-  CHECK(pending == 0 || mode == StepMode::kPartial, "pending ", pending);
+  CHECK((pending == 0 || mode == StepMode::kPartial) && !ruled(), "pending ", pending);
   const TraceSpan span(compute_, "verify");
   start_pass(mode, nodes);
   on_device_ = true;
@@ -156,6 +161,7 @@ Ranked Executor::grow(const Tree& tree, int64_t first, int32_t followed) {
   scope_.grows = true;
   recurrence_.begin_growth(sequence_, tree, first, followed);
   scope_.deepest_position = upload_growth(layout_, buffers_, scope_, tree, first, step_rows_);
+  rules_.set(tree, first, step_rows_, sequence_.rows() - options_.prompt_tokens);
   const Pass pass = decode_pass();
   const auto enqueue = [&] {
     run_pass(pass);
@@ -270,6 +276,7 @@ bool Executor::accepted_on_device(const Acceptance& acceptance) const {
 void Executor::commit(const Acceptance& acceptance) {
   const int64_t count = static_cast<int64_t>(acceptance.nodes.size());
   CHECK(count > 0 && count <= step_rows_, "count=", count);
+  rules_.commit(acceptance.nodes);
   const int32_t* source = buffers_.step().inputs.source;
   if (accepted_on_device(acceptance)) {
     source = buffers_.step().result.acceptance->nodes;

@@ -32,7 +32,8 @@ class Executor {
  public:
   // Allocates nothing. The weights' memory must be reserved; prefill() is the first to read them. All references must
   // outlive this; the stream is idle again once this is destroyed.
-  Executor(const SessionPlan& plan, Sequence& sequence);
+  // `masks`: of the tokens that may follow, on options.rules; may be null.
+  Executor(const SessionPlan& plan, Sequence& sequence, TokenMasks* masks = nullptr);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -53,10 +54,12 @@ class Executor {
   // nothing is pending; at most grow_rows new nodes.
   Ranked grow(const Tree& tree, int64_t first, int32_t followed = -1);
   // Where a draft writes its tree for a step of this mode. REQUIRES: the mode is kPartial, or nothing is pending.
+  // Not if ruled(): then the host must know a tree before its pass.
   TreeInputs tree_inputs(StepMode mode) const;
   // Verifies the tree that the draft wrote there and accepts a path on the device. Waits once, for one copy that holds
   // the tree and the accepted path.
   std::span<const int32_t> verify(const ProposedTree& proposed, StepMode mode, Tree* tree, Acceptance* acceptance);
+  bool ruled() const { return rules_.on(); }  // the run has masks or penalties
   // The log-probabilities of a row of the last pass that verified tokens (after prefill: row 0); empty unless
   // options.log_probs is kComputed.
   RowLogProbs log_probs(int64_t row) const;
@@ -100,6 +103,7 @@ class Executor {
   std::unique_ptr<KvStreamer> streamer_;  // null if all rows are resident
   const PassAttention attention_;
   const PassRecurrence recurrence_;
+  NodeRules rules_;
   const PassDraw draw_;
   PassScope scope_;
   int64_t step_rows_ = 0;   // of the pass

@@ -70,6 +70,9 @@ uint64_t SessionLayout::log_probs_bytes() const {
 uint64_t SessionLayout::ranked_bytes() const {
   return static_cast<uint64_t>(options_.grow_rows * kRankedTokens) * (sizeof(float) + sizeof(int32_t));
 }
+uint64_t SessionLayout::rules_bytes() const {
+  return options_.rules ? StepRules::bytes(pass_rows(), config_.vocab) : 0;
+}
 int64_t SessionLayout::path_stride() const { return std::min(pass_rows(), kTailWindow); }
 
 RecurrentShape recurrent_shape(const ModelConfig& config, DType type, int64_t pass_rows) {
@@ -179,6 +182,7 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
     ranking = std::max(ranking, top_log_probs_workspace_bytes(drawn_rows(), config_.vocab, top_tokens()));
   }
   if (ranking > 0) work.rank_workspace = later.take_bytes(ranking);
+  if (options_.rules) work.rules = StepRules::carve(later, pass_rows(), config_.vocab);
   return work;
 }
 
@@ -231,7 +235,7 @@ uint64_t SessionLayout::pinned_work_bytes() const {
   const uint64_t inputs = carved_bytes([&](BumpAllocator& allocator) { carve_inputs(allocator); });
   uint64_t bytes = whole_pages(inputs) + pointer_bytes() + whole_pages(result_bytes()) +
                    whole_pages(PrefillStaging::bytes(planned_prompt().tokens, segment_tables(), scored())) +
-                   whole_pages(log_probs_bytes()) + whole_pages(comparison_bytes());
+                   whole_pages(log_probs_bytes()) + whole_pages(rules_bytes()) + whole_pages(comparison_bytes());
   bytes += whole_pages(recurrent_shape().pinned_bytes());
   bytes += snapshots_bytes();
   if (partial_on()) bytes += partial_pinned_bytes() + whole_pages(ranked_bytes());

@@ -90,6 +90,7 @@ class SessionLayout {
   int64_t top_tokens() const;        // ranked per row for log-probabilities; 0: these are not computed
   uint64_t log_probs_bytes() const;  // of a pass
   uint64_t ranked_bytes() const;
+  uint64_t rules_bytes() const;       // of what the rules of a run need, on each side; 0: options.rules is off
   uint64_t int8_row_bytes() const;    // of a layer's rows in 8 bits, for each row of the prompt; 0: there are none
   uint64_t comparison_bytes() const;  // pinned, of scores that are compared; 0: they are not
   uint64_t result_bytes() const;      // including the tokens after it

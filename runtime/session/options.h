@@ -54,6 +54,8 @@ struct SessionOptions {
   bool host_embedding = false;           // the embeddings move to host memory before prefill, if they may
   bool graphs = true;                    // replay steps as CUDA graphs where possible; false: for tests and benches
   LogProbs log_probs = LogProbs::kNone;  // of the samples of passes
+  bool rules = false;                    // passes may have masks and penalties (node_rules.h)
+  PenaltySettings penalties{};           // with `rules`
   int64_t grow_rows = 0;                 // most nodes that one call of grow() computes; 0: it is not called
   int64_t drawn_rows = kDrawnRows;       // more: for tests that read the logits of all rows
   PartialOptions partial{};              // off: every step reads the full KV

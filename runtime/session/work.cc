@@ -1,5 +1,6 @@
 #include "runtime/session/work.h"
 
+#include "runtime/grammar/token_masks.h"
 #include "runtime/speculation/tree.h"
 
 namespace headrace {
@@ -42,6 +43,20 @@ StepLogProbs StepLogProbs::carve(BumpAllocator& allocator, int64_t pass_rows, in
 
 uint64_t StepLogProbs::bytes(int64_t pass_rows, int64_t tops) {
   return carved_bytes([&](BumpAllocator& allocator) { carve(allocator, pass_rows, tops); });
+}
+
+StepRules StepRules::carve(BumpAllocator& allocator, int64_t pass_rows, int64_t vocab) {
+  StepRules rules;
+  for (int32_t** list : {&rules.mask_rows, &rules.leaves, &rules.tokens, &rules.parents}) {
+    *list = allocator.take<int32_t>(pass_rows);
+  }
+  rules.counts = allocator.take<int32_t>(vocab);
+  rules.masks = allocator.take<uint32_t>(pass_rows * mask_words(vocab));
+  return rules;
+}
+
+uint64_t StepRules::bytes(int64_t pass_rows, int64_t vocab) {
+  return carved_bytes([&](BumpAllocator& allocator) { carve(allocator, pass_rows, vocab); });
 }
 
 PrefillStaging PrefillStaging::carve(BumpAllocator& allocator, int64_t prompt_tokens, int64_t tables, bool scored) {

@@ -41,6 +41,16 @@ struct StepLogProbs {
   static uint64_t bytes(int64_t pass_rows, int64_t tops);
 };
 
+// What the rules of a run need (node_rules.h), in one block: the host's copy has the same layout. The first four are
+// uploaded for each pass, up to `counts`.
+struct StepRules {
+  int32_t *mask_rows = nullptr, *leaves = nullptr, *tokens = nullptr, *parents = nullptr;  // [pass_rows] each
+  int32_t* counts = nullptr;                                                               // [vocab]
+  uint32_t* masks = nullptr;  // [pass_rows, ceil(vocab / 32)]: as many as a pass may need
+  static StepRules carve(BumpAllocator& allocator, int64_t pass_rows, int64_t vocab);
+  static uint64_t bytes(int64_t pass_rows, int64_t vocab);
+};
+
 // All device buffers that are used after prefill.
 struct StepWork {
   StepResult result;
@@ -58,6 +68,7 @@ struct StepWork {
   // Log-probabilities [grow_rows, kRankedTokens] in f32, then as many tokens, downloaded in one copy.
   std::byte* ranked = nullptr;
   StepLogProbs log_probs;  // null unless options.log_probs
+  StepRules rules;         // null unless options.rules
   void* rank_workspace = nullptr;
 };
 

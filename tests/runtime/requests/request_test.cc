@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/grammar/automaton.h"
 #include "tests/support/refusal.h"
 
 namespace headrace {
@@ -200,8 +201,14 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
       {{"body", "top_logprobs"}, 5, "body.top_logprobs 5 needs \"logprobs\": true"},
       {{"body", "top_logprobs"}, 21, "body.top_logprobs 21 must be a whole number from 0 to 20"},
       {{"body", "tools"}, {{{"type", "function"}}}, "body.tools"},
-      {{"body", "frequency_penalty"}, 0.5, "body.frequency_penalty 0.5 is not supported"},
-      {{"body", "response_format"}, {{"type", "json_object"}}, "body.response_format"},
+      {{"body", "frequency_penalty"}, 2.5, "body.frequency_penalty 2.5 must be from -2 to 2"},
+      {{"body", "response_format"}, {{"type", "xml"}}, "must have the type"},
+      {{"body", "response_format"}, {{"type", "json_schema"}}, "has no json_schema"},
+      {{"body", "response_format"},
+       {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", {{"not", json::object()}}}}}},
+       "body.response_format.json_schema.schema: the schema has the keyword \"not\""},
+      {{"body", "guided_json"}, 5, "body.guided_json 5 has no schema"},
+      {{"body", "structured_outputs"}, {{"regex", "a"}}, "has \"regex\", which is not supported"},
       {{"body", "surprise"}, true, "body.surprise true is not supported"},
       {{"body", "surprise"}, "", "body.surprise \"\" is not supported"},
       {{"body", "max_tokens"}, -2, "body.max_tokens -2 must be a whole number from 1"},
@@ -215,7 +222,7 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
       {{"body", "service_tier"}, "flex", "body.service_tier \"flex\" is not supported"},
       {{"body", "reasoning_effort"}, "low", "body.reasoning_effort \"low\" is not supported: only \"none\" is"},
       {{"body", "chat_template_kwargs"}, {{"enable_thinking", true}}, "body.chat_template_kwargs"},
-      {{"body", "repetition_penalty"}, 1.1, "body.repetition_penalty 1.1 is not supported"},
+      {{"body", "repetition_penalty"}, 0, "body.repetition_penalty 0 must be from 0.01"},
       {{"body", "ignore_eos"}, true, "body.ignore_eos true is not supported"},
       {{"body", "messages"},
        {{{"role", "user"}, {"content", "a"}, {"tool_calls", {{{"id", "x"}}}}}},
@@ -344,6 +351,59 @@ TEST(Requests, TheIdentityIsKnownWhereTheRestIsWrong) {
   std::string id;
   EXPECT_THROW(parse_batch_line(line.dump(), "in", &id), Error);
   EXPECT_EQ(id, "one");
+}
+
+// By each of the fields, in the order of the schema's properties.
+TEST(Request, AnswersByASchema) {
+  const std::string schema = R"({"properties":{"z":{"const":1},"a":{"const":2}},"required":["z","a"]})";
+  const std::string start = R"({"model":"m","messages":[{"role":"user","content":"q"}],)";
+  const auto of = [&](const std::string& field) {
+    return parse_request(start + field + "}", RequestKind::kChat, "request").grammar;
+  };
+  const auto has = [](const Grammar& grammar, std::string_view text) {
+    Automaton automaton(grammar);
+    return automaton.complete(automaton.after(automaton.start(), text));
+  };
+  for (const std::string& field :
+       {R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":)" + schema + "}}",
+        R"("response_format":{"type":"json_object","schema":)" + schema + "}", "\"guided_json\":" + schema,
+        "\"guided_json\":" + json(schema).dump(), "\"json_schema\":" + schema,
+        R"("structured_outputs":{"json":)" + schema + "}"}) {
+    const std::shared_ptr<const Grammar> grammar = of(field);
+    ASSERT_NE(grammar, nullptr) << field;
+    EXPECT_TRUE(has(*grammar, R"({"z":1,"a":2})")) << field;
+    EXPECT_FALSE(has(*grammar, R"({"a":2,"z":1})")) << field;
+  }
+  for (const char* const field :
+       {R"("response_format":{"type":"json_object"})", R"("structured_outputs":{"json_object":true})"}) {
+    EXPECT_TRUE(has(*of(field), R"({"any":[]})")) << field;
+    EXPECT_FALSE(has(*of(field), "[]")) << field;
+  }
+  for (const char* const field : {R"("response_format":{"type":"text"})", R"("guided_json":{})",
+                                  R"("response_format":null)", R"("structured_outputs":{})", R"("n":1)"}) {
+    EXPECT_EQ(of(field), nullptr) << field;
+  }
+  expect_error(ExitCode::kBadInput, "request", {"guided_json", "second form"},
+               [&] { of(R"("response_format":{"type":"json_object"},"guided_json":{"type":"null"})"); });
+  const std::string line = R"({"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":)" + start +
+                           "\"guided_json\":" + schema + "}}";
+  EXPECT_TRUE(has(*parse_batch_line(line, "line").request.grammar, R"({"z":1,"a":2})"));
+}
+
+TEST(Request, HasPenalties) {
+  const auto of = [](const std::string& fields) {
+    return parse_request(R"({"model":"m","messages":[{"role":"user","content":"q"}],)" + fields + "}",
+                         RequestKind::kChat, "r");
+  };
+  GenerateOptions options;
+  of(R"("presence_penalty":0.5,"frequency_penalty":-1,"repetition_penalty":1.2,"repeat_last_n":-1)").apply(&options);
+  EXPECT_EQ(options.penalties, (PenaltySettings{.presence = 0.5f, .frequency = -1, .repetition = 1.2f}));
+  GenerateOptions usual;
+  usual.penalties.presence = 1;
+  of(R"("frequency_penalty":0)").apply(&usual);
+  EXPECT_EQ(usual.penalties.presence, 1);
+  expect_error(ExitCode::kBadInput, "r", {"repeat_last_n 64"},
+               [&] { of(R"("repeat_penalty":1.1,"repeat_last_n":64)"); });
 }
 
 }  // namespace

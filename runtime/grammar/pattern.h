@@ -1,0 +1,22 @@
+// The regular expressions of JSON Schema's `pattern`, as far as an automaton has them: characters, classes, groups,
+// alternatives, repetitions, ^ and $ at the ends. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "runtime/grammar/grammar.h"
+
+namespace headrace {
+
+// Adds a JSON string's body that the expression matches somewhere, or as a whole between ^ and $. Throws
+// Error(kBadInput) that names `source`, the expression and what it has that is not supported.
+int32_t pattern_body(Grammar* g, std::string_view pattern, const std::string& source, int32_t next);
+
+// The expression of one of JSON Schema's formats. Its texts are a part of those that have the format. Empty: unknown.
+std::string_view format_pattern(std::string_view format);
+// The names of these formats, for errors.
+std::string format_names();
+
+}  // namespace headrace
