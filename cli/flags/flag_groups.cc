@@ -300,13 +300,18 @@ SetFlag optional_budget_value(std::optional<int64_t>* out) {
 }
 
 std::vector<Flag> verify_flags(VerifyOptions* o) {
+  o->mode = VerifyMode::kAuto;
   const std::vector<std::pair<std::string, std::optional<VerifyMode>>> modes = {
-      {"lossless", VerifyMode::kLossless}, {"approximate", VerifyMode::kApproximate}, {"full", VerifyMode::kFull}};
+      {"auto", VerifyMode::kAuto},
+      {"lossless", VerifyMode::kLossless},
+      {"approximate", VerifyMode::kApproximate},
+      {"full", VerifyMode::kFull}};
   return {
       {"--verify", "MODE", choice_value<std::optional<VerifyMode>>(&o->mode, modes),
-       "How proposed tokens are verified: lossless (against part of the KV cache, then against all of it before the "
-       "text is printed), approximate (against part of it; the text may differ) or full (against all of it in every "
-       "step) [lossless; full without a draft]"},
+       "How tokens are verified: lossless (against part of the KV cache, then against all of it before the text is "
+       "printed), approximate (against part of it; the text may differ), full (against all of it in every step) or "
+       "auto (lossless where the KV cache does not stay on the device, or where the flags below are given; else full; "
+       "the text is the same) [auto]"},
       {"--partial-kv", "KIND", partial_kind_value(&o->partial),
        "What provisional steps read: int8 or int4 (a copy of the whole KV cache in fewer bits, on the device), blocks "
        "(the part of the KV cache that is most relevant), or auto (the first of these that fits) [auto]"},

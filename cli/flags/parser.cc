@@ -116,12 +116,7 @@ void exclude_templates(CLI::App& app) {
 
 void check_verify(const EngineOptions& engine) {
   const VerifyOptions& verify = engine.verify;
-  const SpecType type = engine.draft.type;
-  // Of --spec-type auto the model decides: the engine refuses these flags where it has no draft.
-  const VerifyMode usual = type == SpecType::kNone ? VerifyMode::kFull : VerifyMode::kLossless;
-  if (verify.mode.value_or(usual) == VerifyMode::kFull && verify.names_partial()) {
-    contradiction(str(kNoPartialSteps, verify.mode ? "" : ", which is the default without a draft"));
-  }
+  if (verify.mode == VerifyMode::kFull && verify.names_partial()) contradiction(kNoPartialSteps);
   const VerifyOptions usual_blocks;
   const bool of_blocks = verify.budget || verify.score != usual_blocks.score || verify.reduce != usual_blocks.reduce ||
                          verify.queries != usual_blocks.queries || verify.window != usual_blocks.window;

@@ -152,6 +152,7 @@ std::string format_report(const GenerateResult& result, const std::string& engin
   if (result.speculation.verify != VerifyMode::kFull && result.speculation.steps > 0) {
     text += format_verification(result.speculation);
   }
+  if (*result.verify_note != '\0') text += str("  verify    full: ", result.verify_note, "\n");
   text += format_predicted(result);
   text +=
       str("  moved     prefill: ", format_bytes(x.prefill_d2h_bytes), " to host, ", format_bytes(x.prefill_h2d_bytes),

@@ -63,7 +63,14 @@ class Planner {
   GenerateOptions run_options(std::optional<KvMode> kv) const {
     return {.max_tokens = options_.output_tokens, .kv = kv};
   }
-  RunPlan plan_on(const DryRunCard& card, std::optional<KvMode> kv) const;
+  // What needs the least memory of what --verify auto may choose.
+  GenerateOptions least_run(std::optional<KvMode> kv) const {
+    GenerateOptions run = run_options(kv);
+    const VerifyOptions& verify = options_.engine.verify;
+    if (verify.mode == VerifyMode::kAuto && !verify.names_partial()) run.verify = {.mode = VerifyMode::kFull};
+    return run;
+  }
+  RunPlan plan_on(const DryRunCard& card, const GenerateOptions& run) const;
   void check_context(const Engine& engine) const;
   void refused(const Error& error);
   void advise(const DoesNotFit& refusal);
@@ -180,9 +187,9 @@ void Planner::check_context(const Engine& engine) const {
       str(options_.output_tokens, " tokens leave no room for a prompt in a context of ", engine.context_limit()));
 }
 
-RunPlan Planner::plan_on(const DryRunCard& card, std::optional<KvMode> kv) const {
+RunPlan Planner::plan_on(const DryRunCard& card, const GenerateOptions& run) const {
   const std::unique_ptr<Engine> engine = engine_on(card);
-  return engine->plan(engine->context_limit() - options_.output_tokens, run_options(kv));
+  return engine->plan(engine->context_limit() - options_.output_tokens, run);
 }
 
 // The memory of this run on a device without limits, weights included.
@@ -190,7 +197,7 @@ void Planner::need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const 
   DryRunCard endless = dry_run_;
   endless.vram_bytes = endless.host_bytes = kEndless;
   try {
-    const RunPlan plan = plan_on(endless, kv);
+    const RunPlan plan = plan_on(endless, least_run(kv));
     *vram_bytes = plan.memory.vram_bytes + whole_pages(plan.weights_bytes) + whole_pages(plan.draft_weights_bytes) +
                   dry_run_.taken_bytes;
     // A run omits these if they do not fit.
@@ -205,7 +212,7 @@ int64_t Planner::longest_context(const Engine& engine, int64_t guess) const {
   int64_t low = options_.output_tokens, high = engine.context_limit(), step = 1;
   for (int64_t at = guess; low + 1 < high; step *= 2) {
     if (at <= low || at >= high) at = low + (high - low) / 2;
-    const bool fits = engine.try_plan(at - options_.output_tokens, {.max_tokens = options_.output_tokens}).has_value();
+    const bool fits = engine.try_plan(at - options_.output_tokens, least_run(std::nullopt)).has_value();
     (fits ? low : high) = at;
     at += fits ? step : -step;
   }
@@ -214,7 +221,7 @@ int64_t Planner::longest_context(const Engine& engine, int64_t guess) const {
 
 bool Planner::fits_auto() const {
   const std::unique_ptr<Engine> engine = engine_on(dry_run_);
-  return engine->try_plan(engine->context_limit() - options_.output_tokens, run_options(KvMode::kAuto)).has_value();
+  return engine->try_plan(engine->context_limit() - options_.output_tokens, least_run(KvMode::kAuto)).has_value();
 }
 
 // The planner counts free bytes, a flag all bytes: the difference does not depend on the plan.
@@ -237,13 +244,13 @@ void Planner::advise_for_weights() {
   try {
     DryRunCard larger = dry_run_;
     larger.vram_bytes = larger.host_bytes = kEndless;
-    const RunPlan plan = plan_on(larger, std::nullopt);
+    const RunPlan plan = plan_on(larger, least_run(std::nullopt));
     larger = dry_run_;
     larger.vram_bytes =
         dry_run_.taken_bytes + whole_pages(plan.weights_bytes) + whole_pages(plan.draft_weights_bytes) + kPageBytes;
     if (report_.one_memory) larger.host_bytes = larger.vram_bytes;
     try {
-      plan_on(larger, std::nullopt);
+      plan_on(larger, least_run(std::nullopt));
     } catch (const DoesNotFit& refusal) {
       const PlanInput& in = refusal.input();
       const MinimumBudgets& minimum = refusal.minimum();
@@ -282,7 +289,7 @@ PlanReport Planner::run() {
     report_.cache_note = any->cache_note();
   }
   try {
-    report_.run = plan_on(dry_run_, std::nullopt);
+    report_.run = plan_on(dry_run_, run_options(std::nullopt));
   } catch (const Error& error) {
     refused(error);
   }

@@ -103,6 +103,7 @@ std::string plan_json(const PlanReport& report) {
                       {"fits", report.run.has_value()}};
   if (report.run) {
     out["verify"] = verify_mode_name(report.run->verify);
+    if (*report.run->verify_note != '\0') out["verify_note"] = report.run->verify_note;
     if (report.run->partial.on()) out["partial_kv"] = report.run->partial.name();
     if (!report.run->draft.empty()) {
       out["draft"] = report.run->draft;

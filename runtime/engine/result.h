@@ -106,6 +106,7 @@ struct GenerateResult {
   PrefixUse prefix;                   // saved prefixes that were read and written
   MemoryPlan plan;
   std::string memory_note{};                  // RunPlan's
+  const char* verify_note = "";               // the same
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights
   const char* prefill_type = "";              // the arithmetic that read the prompt: "int8", "bf16"
   std::vector<std::string> damage{};          // weights that hold NaN or infinity: a line for each tensor

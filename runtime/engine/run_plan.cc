@@ -207,6 +207,10 @@ Prediction predict(const RunPlan& plan, const MachineRates& rates) {
 std::optional<double> predicted_tokens_per_s(const RunPlan& plan, const MachineRates& rates) {
   const Predictor predictor(plan, rates);
   const double tau = usual_tau(plan.draft).value_or(0);
+  if (!plan.partial.on()) {
+    const PassCost full = predictor.full();
+    return full.known ? std::optional((1 + tau) * 1e3 / (full.ms() + predictor.draft())) : std::nullopt;
+  }
   const PassCost partial = predictor.partial();
   if (!partial.known || !predictor.refresh(kUsualPending, tau).known) return std::nullopt;
   return predictor.estimate(partial.ms(), tau).tokens_per_s;

@@ -35,7 +35,8 @@ struct RunPlan {
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights
   const char* prefill_type = "";              // as in GenerateResult
   ModelSizes sizes{};
-  std::string memory_note{};  // what was left out because it did not fit; empty: nothing
+  std::string memory_note{};     // what was left out because it did not fit; empty: nothing
+  const char* verify_note = "";  // of --verify auto: why the run is full; empty: it is not, or was asked for
   bool recurrent() const { return sizes.recurrent.layers > 0; }
   MemoryPlan memory{};
 };
@@ -70,8 +71,8 @@ struct Prediction {
 // REQUIRES: rates.known().
 Prediction predict(const RunPlan& plan, const MachineRates& rates);
 
-// Of a lossless run with a partial KV, to compare kinds of it: a draft whose success nobody has measured is taken to
-// have none. None: depends on a disk of unknown rate. REQUIRES: rates.known().
+// Of a lossless or full run, to compare kinds of partial KV and these with none: a draft whose success nobody has
+// measured is taken to have none. None: depends on a disk of unknown rate. REQUIRES: rates.known().
 std::optional<double> predicted_tokens_per_s(const RunPlan& plan, const MachineRates& rates);
 
 }  // namespace headrace

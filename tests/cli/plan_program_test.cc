@@ -52,14 +52,14 @@ class PlanProgram : public ::testing::Test {
 };
 
 TEST_F(PlanProgram, SaysWhereAllLiesAndWhatItTakes) {
-  const Finished table = plan_8b({"-c", "61440"});
+  const Finished table = plan_8b({"-c", "61440", "--verify", "full"});
   EXPECT_EQ(table.exit_code, 0) << table.err;
   for (const char* part : {"llama-3.1-8b with random weights, bf16, on NVIDIA GeForce RTX 4090", "61,440 tokens",
                            "14.96 GiB  weights", "KV cache, ", "prefill", "to device", "bound by", "link", "tokens/s",
                            "by the data sheet of NVIDIA GeForce RTX 4090"}) {
     EXPECT_NE(table.out.find(part), std::string::npos) << part << "\n" << table.out;
   }
-  const Finished finished = plan_8b({"-c", "61440", "--json"});
+  const Finished finished = plan_8b({"-c", "61440", "--verify", "full", "--json"});
   const json report = json::parse(finished.out);
   EXPECT_EQ(report["fits"], true);
   EXPECT_LE(report["memory"]["vram_bytes"], report["vram_limit_bytes"]);
@@ -223,7 +223,8 @@ TEST_F(PlanProgram, ADiskIsATierToo) {
   const Finished refused = plan_8b({"-c", "61440", "--vram", "20GiB"}, "3GiB");
   EXPECT_EQ(refused.exit_code, 4);
   EXPECT_NE(refused.out.find("    --spill DIR:"), std::string::npos) << refused.out;
-  const std::vector<std::string> spilled = {"-c", "61440", "--vram", "20GiB", "--spill", home_.path() + ":8GiB"};
+  const std::vector<std::string> spilled = {"-c",       "61440", "--vram",  "20GiB",
+                                            "--verify", "full",  "--spill", home_.path() + ":8GiB"};
   const Finished table = plan_8b(spilled, "3GiB");
   EXPECT_EQ(table.exit_code, 0) << table.out;
   EXPECT_NE(table.out.find("  disk "), std::string::npos) << table.out;
@@ -327,7 +328,8 @@ TEST_F(PlanProgram, ADisksSpeedIsOfTheDiskThatWasMeasured) {
   const auto planned = [&](uint64_t file_system) {
     profile["disk"] = {{"folder", "/measured"}, {"file_system", file_system}};
     home_.write("p.json", profile.dump());
-    return plan_8b({"-c", "61440", "--vram", "20GiB", "--spill", home_.path() + ":8GiB", "--profile", home_ / "p.json"},
+    return plan_8b({"-c", "61440", "--vram", "20GiB", "--spill", home_.path() + ":8GiB", "--verify", "full",
+                    "--profile", home_ / "p.json"},
                    "3GiB");
   };
   const Finished same = planned(here.st_dev), other = planned(here.st_dev + 1);
@@ -351,17 +353,18 @@ TEST_F(PlanProgram, RefusesWhatMeansNothing) {
   home_.write("other.json", "{\"program\": \"another\"}");
   home_.write("newer.json", "{\"program\": \"headrace profile\", \"version\": 9}");
   home_.write("odd.json", "{\"program\": \"headrace profile\", \"version\": 1, \"device\": 7}");
-  for (const Case& c : {Case{{}, 2, "-m/--model or --shape"}, Case{{"--shape", "llama-9b"}, 2, "llama-9b"},
-                        Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx9090"}, 2, "rtx4090"},
-                        Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx4090", "--device", "cpu"}, 2, "--gpu"},
-                        Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx4090", "--vram", "30GiB"}, 4, "30.00 GiB"},
-                        Case{{"--shape", "smollm2-135m", "-c", "100", "-n", "100"}, 2, "leave no room"},
-                        Case{{"--shape", "smollm2-135m", "-c", "1000000000"}, 2, "--ctx-size: 1000000000 tokens"},
-                        Case{{"--shape", "smollm2-135m", "--partial-budget", "1K"}, 2, "--verify full"},
-                        Case{{"--shape", "smollm2-135m", "--profile", home_ / "gone.json"}, 3, "gone.json"},
-                        Case{{"--shape", "smollm2-135m", "--profile", home_ / "other.json"}, 3, "is not a profile"},
-                        Case{{"--shape", "smollm2-135m", "--profile", home_ / "newer.json"}, 3, "has version 9"},
-                        Case{{"--shape", "smollm2-135m", "--profile", home_ / "odd.json"}, 3, "is not a profile"}}) {
+  for (const Case& c :
+       {Case{{}, 2, "-m/--model or --shape"}, Case{{"--shape", "llama-9b"}, 2, "llama-9b"},
+        Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx9090"}, 2, "rtx4090"},
+        Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx4090", "--device", "cpu"}, 2, "--gpu"},
+        Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx4090", "--vram", "30GiB"}, 4, "30.00 GiB"},
+        Case{{"--shape", "smollm2-135m", "-c", "100", "-n", "100"}, 2, "leave no room"},
+        Case{{"--shape", "smollm2-135m", "-c", "1000000000"}, 2, "--ctx-size: 1000000000 tokens"},
+        Case{{"--shape", "smollm2-135m", "--verify", "full", "--partial-budget", "1K"}, 2, "--verify full"},
+        Case{{"--shape", "smollm2-135m", "--profile", home_ / "gone.json"}, 3, "gone.json"},
+        Case{{"--shape", "smollm2-135m", "--profile", home_ / "other.json"}, 3, "is not a profile"},
+        Case{{"--shape", "smollm2-135m", "--profile", home_ / "newer.json"}, 3, "has version 9"},
+        Case{{"--shape", "smollm2-135m", "--profile", home_ / "odd.json"}, 3, "is not a profile"}}) {
     const Finished finished = plan(c.args);
     EXPECT_EQ(finished.exit_code, c.code) << json(c.args).dump() << finished.err;
     EXPECT_NE(finished.err.find(c.part), std::string::npos) << json(c.args).dump() << finished.err;
