@@ -45,6 +45,7 @@ ExitCode run_command(const GenerateArgs& args) {
   console.end_text();
   console.note_result(result);
   console.report(result, engine.describe(), options.max_tokens);
+  console.report_faster(engine, args.engine, result, options.max_tokens);
   if (const auto trace = engine.write_trace()) console.report_trace(*trace);
   console.finish();
   return result.finish_reason == FinishReason::kInterrupted ? ExitCode::kInterrupted : ExitCode::kDone;

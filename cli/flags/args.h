@@ -101,6 +101,7 @@ struct QualityArgs {
 struct PlanArgs {
   PlanOptions plan;
   std::vector<std::string> words;  // a shape or model, a card, a context, in any order
+  bool details = false;
   OutputArgs output;
 };
 

@@ -175,6 +175,19 @@ std::string format_contradiction(const GenerateResult& result, const std::string
              ". If the machine was busy when it was measured, measure again while it is idle: headrace profile");
 }
 
+std::string format_faster(const std::vector<PlanSetting>& settings, double tokens_per_s) {
+  constexpr double kWorthIt = 1.25;
+  if (settings.empty() || !settings.front().tokens_per_s) return "";
+  const double own = *settings.front().tokens_per_s;
+  const PlanSetting* fastest = &settings.front();
+  for (const PlanSetting& setting : settings) {
+    if (setting.tokens_per_s.value_or(0) > *fastest->tokens_per_s) fastest = &setting;
+  }
+  const double times = *fastest->tokens_per_s / own;
+  if (times < kWorthIt) return "";
+  return str("faster: ", fastest->flags, ", about ", format_rate(times * tokens_per_s), " tokens/s");
+}
+
 std::string format_trace(const TraceSummary& trace) {
   std::string text = "  trace     " + trace.path + ": ";
   const int64_t steps = trace.steps + trace.dropped_steps;

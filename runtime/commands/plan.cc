@@ -10,16 +10,14 @@
 #include "cache/minimum_budgets.h"
 #include "offload/device/dry_run_device.h"
 #include "offload/host/host_limits.h"
+#include "runtime/commands/plan_settings.h"
 #include "runtime/commands/profile_store.h"
-#include "runtime/model/files/shapes.h"
-#include "runtime/model/random_checkpoint.h"
 
 namespace headrace {
 namespace {
 
 constexpr uint64_t kLeftToOthers = 512 * kMiB;  // as on a present GPU (docs/design.md, section 11)
 constexpr uint64_t kEndless = uint64_t{1} << 50;
-constexpr int64_t kMaxOfAShape = int64_t{64} << 20;  // in tokens: terabytes even with the smallest
 
 // A card that is not present, with the requested budgets, or a machine like this one.
 DryRunCard dry_run_card(const GpuSpec& card, const DeviceOptions& options) {
@@ -59,7 +57,9 @@ class Planner {
   void note_assumed();
   void use_kept_rates();
   std::optional<KeptRates> profile_of(const std::vector<KeptRates>& entries) const;
-  std::unique_ptr<Engine> engine_on(const DryRunCard& card) const;
+  std::unique_ptr<Engine> engine_on(const DryRunCard& card) const {
+    return open_plan_engine(options_, card, report_.rates);
+  }
   GenerateOptions run_options(std::optional<KvMode> kv) const {
     return {.max_tokens = options_.output_tokens, .kv = kv};
   }
@@ -87,7 +87,9 @@ class Planner {
 
 // Reads the device's properties and releases it: planning uses none of its memory.
 void Planner::choose_device() {
-  if (!options_.gpu.empty()) {
+  if (options_.card) {
+    dry_run_ = *options_.card;
+  } else if (!options_.gpu.empty()) {
     card_ = find_gpu(options_.gpu);
     dry_run_ = dry_run_card(*card_, options_.engine.device);
   } else {
@@ -161,23 +163,6 @@ void Planner::note_assumed() {
   } else if (report_.measured.empty() && card_) {
     report_.assumed = card_->assumed();
   }
-}
-
-std::unique_ptr<Engine> Planner::engine_on(const DryRunCard& card) const {
-  EngineOptions engine = options_.engine;
-  engine.want_tokenizer = false;
-  engine.rates_of = [rates = report_.rates](const Device&) { return rates; };
-  std::unique_ptr<Checkpoint> checkpoint;
-  if (!options_.shape.empty()) {
-    if (engine.ctx_size > kMaxOfAShape) {
-      throw_error(ExitCode::kUsage, "--ctx-size",
-                  str(engine.ctx_size, " tokens are more than the ", kMaxOfAShape, " that are planned for a shape"));
-    }
-    Shape shape = find_shape(options_.shape);  // has no trained context length, so it accepts any
-    shape.config.max_positions = std::max(shape.config.max_positions, engine.ctx_size);
-    checkpoint = make_random_checkpoint(shape.name, shape.config, 0, options_.shape_weights);
-  }
-  return std::make_unique<Engine>(engine, std::move(checkpoint), open_dry_run_device(card));
 }
 
 void Planner::check_context(const Engine& engine) const {
@@ -287,6 +272,7 @@ PlanReport Planner::run() {
     report_.output_tokens = options_.output_tokens;
     report_.weights_note = any->weights_note();
     report_.cache_note = any->cache_note();
+    note_context(options_, *any, &report_);
   }
   try {
     report_.run = plan_on(dry_run_, run_options(std::nullopt));
@@ -297,6 +283,7 @@ PlanReport Planner::run() {
     report_.predicted = predict(*report_.run, *report_.rates);
     note_assumed();
   }
+  report_.settings = compare_settings(options_, dry_run_, report_);
   return std::move(report_);
 }
 

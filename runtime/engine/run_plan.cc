@@ -193,8 +193,10 @@ Prediction predict(const RunPlan& plan, const MachineRates& rates) {
   out.full = predictor.full();
   out.draft_ms = predictor.draft();
   out.has_partial = plan.partial.on();
-  if (!out.has_partial) return out;
   const std::optional<double> tau = usual_tau(plan.draft);
+  if (plan.verify != VerifyMode::kApproximate) out.tokens_per_s = predicted_tokens_per_s(plan, rates);
+  out.at_least = !tau;
+  if (!out.has_partial) return out;
   out.partial = predictor.partial();
   out.refresh = predictor.refresh(plan.interval > 0 ? plan.interval : kUsualPending, tau.value_or(0));
   if (plan.verify == VerifyMode::kLossless && tau && out.partial.known && out.refresh.known) {

@@ -62,6 +62,9 @@ struct Prediction {
   bool has_partial = false;
   std::optional<RefreshEstimate> estimate{};
   double draft_ms = 0;  // time to propose a step's tree
+  // Of decoding. None: in an approximate run, and where a disk of unknown rate decides.
+  std::optional<double> tokens_per_s{};
+  bool at_least = false;  // nobody has measured how often this draft is right: without its guesses
 
   bool known() const { return prefill.known && full.known && partial.known && refresh.known; }
   const PassCost& of(StepMode mode) const {
