@@ -55,6 +55,13 @@ void Console::report(const GenerateResult& result, const std::string& engine, in
   std::fputs(text.c_str(), stderr);
 }
 
+void Console::note_cut(const GenerateResult& result, const GenerateOptions& options, const std::string& name) {
+  const std::string cut = options.ignore_eos ? "" : format_cut(result, options.max_tokens);
+  if (cut.empty() || output_.json) return;
+  progress_.clear();
+  std::fprintf(stderr, "note: %s\n", visible(name.empty() ? cut : name + ": " + cut).c_str());
+}
+
 void Console::report_faster(const Engine& engine, const EngineOptions& options, const GenerateResult& result,
                             int64_t most_tokens) {
   constexpr int64_t kEnough = 8;  // steps, for their rate to mean something

@@ -348,7 +348,7 @@ std::vector<Flag> sampling_flags(GenerateOptions* o) {
   SamplingSettings* s = &o->sampling;
   return {
       {"-n,--predict,--max-tokens", "N", int_value(&o->max_tokens, -1, int64_t{1} << 40),
-       "Maximum number of tokens to generate; -1: until the context is full [256]"},
+       str("Maximum number of tokens to generate; -1: until the context is full [", o->max_tokens, "]")},
       {"--temp", "T", float_value(&s->temperature, 0, 100), "Temperature; 0 selects the most likely token [0]"},
       {"--top-k", "K", int_value(&s->top_k, 0, INT32_MAX), "Sample from the K most likely tokens; 0: all [0]"},
       {"--top-p", "P", float_value(&s->top_p, 1e-6f, 1),

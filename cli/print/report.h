@@ -18,6 +18,10 @@ std::string format_report(const GenerateResult& result, const std::string& engin
 // (runtime/commands/report.h).
 std::string format_contradiction(const GenerateResult& result, const std::string& measured);
 
+// "the answer is cut after 256 tokens: -n allows more (-n -1: as many as fit)"; empty: it ended by itself, or by
+// Ctrl-C. `most_tokens`: as in format_report().
+std::string format_cut(const GenerateResult& result, int64_t most_tokens);
+
 // "faster: --weights q4_k, about 27 tokens/s": the setting beside the first one, the run's own, with which it is
 // predicted to be fastest, if it is by a quarter or more; else empty. `tokens_per_s`: of the run.
 std::string format_faster(const std::vector<PlanSetting>& settings, double tokens_per_s);

@@ -46,7 +46,6 @@ ordered_json speculation_json(const GenerateResult& result) {
                       {"verify_ms_per_step", per_step(s.verify_ms, s.steps)},
                       {"modes", steps_json(s, 3, true)},
                       {"pending", verdicts_json(s.verify_outcome, 3, true)}};
-  if (*result.verify_note != '\0') out["verify_note"] = result.verify_note;
   if (!s.type.empty()) add_draft_window(result.draft_window, &out);
   return out;
 }
@@ -158,6 +157,8 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
                              {"first_byte", part.first_byte},
                              {"bytes", part.bytes},
                              {"prompt_tokens", part.prompt_tokens},
+                             {"tokens", part.tokens},
+                             {"cut", part.cut},
                              {"ttft_ms", rounded(part.ttft_ms)},
                              {"decode_ms", rounded(part.decode_ms)},
                              {"text", part.text}});
@@ -167,6 +168,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
     line["truncated"] = {{"whole_tokens", left.whole_tokens}, {"left_out_tokens", left.tokens}};
   }
   line["finish_reason"] = finish_reason_name(result.finish_reason);
+  if (*result.verify_note != '\0') line["verify_note"] = result.verify_note;
   if (result.thinking.tokens > 0) line["reasoning_tokens"] = result.thinking.tokens;
   line["timings"] = {{"load_ms", rounded(t.load_ms)},
                      {"host_memory_ms", rounded(t.host_memory_ms)},

@@ -148,6 +148,38 @@ TEST(Args, VerificationFlags) {
   EXPECT_NE(told({"--verify", "full", "--block-reduce", "max"}).find("--block-*"), std::string::npos);
 }
 
+TEST(Args, FormsOfSummariesAndRequests) {
+  const auto summarize = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"summarize", "-m", "model", "a.txt"});
+    return std::get<SummarizeArgs>(parse_args(more));
+  };
+  const SummarizeArgs usual = summarize({});
+  EXPECT_EQ(usual.generate.max_tokens, 1024);
+  EXPECT_EQ(usual.format, SummaryFormat::kText);
+  EXPECT_EQ(usual.shard.count, 0);
+  EXPECT_EQ(summarize({"-n", "50"}).generate.max_tokens, 50);
+  EXPECT_EQ(summarize({"--summary-format", "csv"}).format, SummaryFormat::kCsv);
+  EXPECT_TRUE(summarize({"--summary-format", "jsonl"}).output.json);
+  EXPECT_EQ(summarize({"--out-dir", "d"}).format, SummaryFormat::kMarkdown);
+  EXPECT_EQ(summarize({"--out-dir", "d", "--summary-format", "jsonl"}).format, SummaryFormat::kJsonLines);
+  EXPECT_FALSE(summarize({"--out-dir", "d", "--summary-format", "jsonl"}).output.json);
+  EXPECT_EQ(summarize({"--shard", "2/5"}).shard.index, 2);
+  EXPECT_NE(refusal({"summarize", "-m", "m", "a", "--summary-format", "xml"}).find("'xml' is not one of text, md, csv"),
+            std::string::npos);
+  const ChatArgs chat = std::get<ChatArgs>(parse_args({"chat", "-m", "m", "a", "--long", "split"}));
+  EXPECT_TRUE(chat.split);
+  EXPECT_EQ(chat.generate.max_tokens, 256);
+  EXPECT_EQ(std::get<ChatArgs>(parse_args({"chat", "-m", "m", "a", "--truncate", "middle"})).truncate,
+            Truncate::kMiddle);
+  const BatchMakeArgs make = std::get<BatchMakeArgs>(
+      parse_args({"batch", "make", "d", "e", "-o", "r.jsonl", "-n", "9", "--request-model", "m", "--system", "s"}));
+  EXPECT_EQ(make.paths, (std::vector<std::string>{"d", "e"}));
+  EXPECT_EQ(make.requests, "r.jsonl");
+  EXPECT_EQ(make.max_tokens, 9);
+  EXPECT_EQ(make.model + make.system, "ms");
+  EXPECT_TRUE(std::get<PlanArgs>(parse_args({"plan", "--shape", "qwen3-8b", "--details"})).details);
+}
+
 TEST(Args, RopeFlags) {
   const RopeOverrides none = generate({"-p", "x"}).engine.rope;
   EXPECT_FALSE(none.scaling.has_value());
