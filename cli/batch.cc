@@ -4,6 +4,7 @@
 #include <ctime>
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "cli/print/time_left.h"
 #include "runtime/commands/batch_merge.h"
 #include "runtime/requests/response.h"
+#include "runtime/text/document.h"
 
 namespace headrace {
 namespace {
@@ -162,6 +164,32 @@ ExitCode run_command(const BatchMergeArgs& args) {
   Console console({}, /*streams_text=*/false);
   console.print(str(args.results, ": ", outcome.requests, " requests from ", outcome.shards, " shards, ",
                     outcome.failed, " failed\n"));
+  console.finish();
+  return ExitCode::kDone;
+}
+
+ExitCode run_command(const BatchMakeArgs& args) {
+  std::vector<std::string> skipped;
+  const std::vector<std::string> files = expand_documents(args.paths, {args.requests}, &skipped);
+  Console console({}, /*streams_text=*/false);
+  if (!skipped.empty()) console.progress().print_line(skipped_note(skipped));
+  std::ofstream out;
+  if (!args.requests.empty()) out.open(args.requests, std::ios::trunc);
+  for (const std::string& file : files) {
+    const std::string line =
+        make_request_line({.custom_id = file,
+                           .model = args.model,
+                           .system = args.system,
+                           .user = document_text(file) + (args.instruction.empty() ? "" : "\n\n" + args.instruction),
+                           .max_tokens = args.max_tokens}) +
+        "\n";
+    if (args.requests.empty()) console.print(line);
+    out << line;
+  }
+  if (!args.requests.empty()) {
+    if (!out.flush()) throw_error(ExitCode::kStorage, args.requests, "cannot be written");
+    console.progress().print_line(str(args.requests, ": ", files.size(), " requests"));
+  }
   console.finish();
   return ExitCode::kDone;
 }

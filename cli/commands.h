@@ -14,6 +14,7 @@ ExitCode run_command(const SummarizeArgs& args);
 ExitCode run_command(const ChatArgs& args);
 ExitCode run_command(const BatchArgs& args);
 ExitCode run_command(const BatchMergeArgs& args);
+ExitCode run_command(const BatchMakeArgs& args);
 ExitCode run_command(const ServeArgs& args);
 ExitCode run_command(const InspectArgs& args);
 ExitCode run_command(const BenchArgs& args);

@@ -1,5 +1,6 @@
 #include "cli/console.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -52,6 +53,25 @@ void Console::report(const GenerateResult& result, const std::string& engine, in
   progress_.clear();
   const std::string text = "\n" + visible(format_report(result, engine, most_tokens));
   std::fputs(text.c_str(), stderr);
+}
+
+void Console::note_cut(const GenerateResult& result, const GenerateOptions& options, const std::string& name) {
+  const std::string cut = options.ignore_eos ? "" : format_cut(result, options.max_tokens);
+  if (cut.empty() || output_.json) return;
+  progress_.clear();
+  std::fprintf(stderr, "note: %s\n", visible(name.empty() ? cut : name + ": " + cut).c_str());
+}
+
+void Console::report_faster(const Engine& engine, const EngineOptions& options, const GenerateResult& result,
+                            int64_t most_tokens) {
+  constexpr int64_t kEnough = 8;  // steps, for their rate to mean something
+  // On a CPU fewer bytes alone do not make products of quantised weights faster, and their rate is not measured.
+  if (engine.device().backend() != Backend::kCuda) return;
+  if (output_.quiet || output_.json || result.timings.decode_steps < kEnough) return;
+  const int64_t tokens = std::max(most_tokens, static_cast<int64_t>(result.token_ids.size()));
+  const std::string line =
+      format_faster(settings_beside(engine, options, result.prompt_tokens, tokens), result.timings.decode_tokens_per_s);
+  if (!line.empty()) progress_.print_line(line);
 }
 
 void Console::report_trace(const TraceSummary& trace) {

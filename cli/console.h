@@ -37,6 +37,12 @@ class Console {
   // Adds the rates that headrace profile kept for the device; prints a line if the file is not a valid profile.
   EngineOptions with_rates(EngineOptions options);
   void report(const GenerateResult& result, const std::string& engine, int64_t most_tokens);  // format_report
+  // A line on stderr, even with --quiet, for an answer that -n or the context cut; not if --ignore-eos asked for it.
+  // `name`: of its document; empty: it is the only one.
+  void note_cut(const GenerateResult& result, const GenerateOptions& options, const std::string& name = "");
+  // A line on stderr with the setting that would be faster on a GPU, if one would be by much.
+  void report_faster(const Engine& engine, const EngineOptions& options, const GenerateResult& result,
+                     int64_t most_tokens);
   void report_trace(const TraceSummary& trace);
   // To stderr, even with --quiet.
   void error(const std::string& message);

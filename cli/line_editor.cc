@@ -1,7 +1,9 @@
 #include "cli/line_editor.h"
 
+#include <algorithm>
 #include <clocale>
 #include <cstdio>
+#include <string_view>
 
 #include "cache/base.h"
 
@@ -11,7 +13,9 @@ namespace {
 constexpr int kHistoryLines = 1000;
 constexpr std::chrono::seconds kAtOnce(1);
 
-const char* prompt(EditLine*) { return "> "; }
+// While a line is read, the terminal marks what is pasted, so that its newlines do not end the line.
+constexpr char kPasteOn[] = "\033[?2004h", kPasteOff[] = "\033[?2004l";
+constexpr std::wstring_view kPasteEnd = L"\033[201~";
 
 // libedit reads characters of the locale: without one that has UTF-8 a letter beyond ASCII would be lost.
 void set_locale() {
@@ -34,7 +38,7 @@ LineEditor::LineEditor() {
   history(history_.get(), &event, H_SETSIZE, kHistoryLines);
   history(history_.get(), &event, H_SETUNIQUE, 1);
   el_set(edit_.get(), EL_CLIENTDATA, this);
-  el_set(edit_.get(), EL_PROMPT, prompt);
+  el_set(edit_.get(), EL_PROMPT, prompt_of);
   el_set(edit_.get(), EL_EDITOR, "emacs");
   el_set(edit_.get(), EL_SIGNAL, 1);
   el_set(edit_.get(), EL_HIST, history, history_.get());
@@ -45,6 +49,10 @@ LineEditor::LineEditor() {
   el_set(edit_.get(), EL_BIND, "^C", "headrace-interrupt", nullptr);
   el_set(edit_.get(), EL_ADDFN, "headrace-zero", "End the input if Ctrl-D was typed before the prompt", on_zero);
   el_set(edit_.get(), EL_BIND, "^@", "headrace-zero", nullptr);
+  el_set(edit_.get(), EL_ADDFN, "headrace-paste", "Insert what is pasted", on_paste);
+  el_set(edit_.get(), EL_BIND, "\\e[200~", "headrace-paste", nullptr);
+  el_set(edit_.get(), EL_ADDFN, "headrace-complete", "Complete a command or the name of a file", on_tab);
+  el_set(edit_.get(), EL_BIND, "^I", "headrace-complete", nullptr);
 }
 
 LineEditor::~LineEditor() { sigaction(SIGINT, &old_, nullptr); }
@@ -68,11 +76,45 @@ unsigned char LineEditor::on_zero(EditLine* edit, int) {
   return empty && Clock::now() < of(edit).begun_ + kAtOnce ? CC_EOF : CC_NORM;
 }
 
-LineEditor::Outcome LineEditor::read(std::string* line) {
+char* LineEditor::prompt_of(EditLine* edit) { return of(edit).prompt_.data(); }
+
+// A terminal sends the end of a line as a carriage return.
+unsigned char LineEditor::on_paste(EditLine* edit, int) {
+  std::wstring text;
+  for (wchar_t c = 0; !text.ends_with(kPasteEnd) && el_wgetc(edit, &c) == 1;) text += c == L'\r' ? L'\n' : c;
+  if (text.ends_with(kPasteEnd)) text.resize(text.size() - kPasteEnd.size());
+  while (!text.empty() && text.back() == L'\n') text.pop_back();
+  if (el_winsertstr(edit, text.c_str()) != 0) return CC_ERROR;
+  return CC_REFRESH;
+}
+
+// The command that the line begins, if there is one; else what all that begin so have in common.
+unsigned char LineEditor::on_tab(EditLine* edit, int key) {
+  const LineInfo* const line = el_line(edit);
+  const std::string typed(line->buffer, static_cast<size_t>(line->cursor - line->buffer));
+  if (!typed.starts_with('/')) return CC_ERROR;
+  if (typed.find(' ') != std::string::npos) return _el_fn_complete(edit, key);
+  std::string common;
+  bool found = false;
+  for (const std::string& command : of(edit).commands_) {
+    if (!command.starts_with(typed)) continue;
+    const auto end = std::mismatch(common.begin(), common.end(), command.begin(), command.end()).first;
+    common = found ? std::string(common.begin(), end) : command;
+    found = true;
+  }
+  if (common.size() <= typed.size()) return CC_ERROR;
+  el_insertstr(edit, common.c_str() + typed.size());
+  return CC_REFRESH;
+}
+
+LineEditor::Outcome LineEditor::read(std::string* line, const char* prompt) {
   interrupted_ = false;
+  prompt_ = prompt;
   begun_ = Clock::now();
   int count = 0;
+  std::fputs(kPasteOn, stderr);
   const char* const text = el_gets(edit_.get(), &count);
+  std::fputs(kPasteOff, stderr);
   if (text == nullptr || count <= 0) {
     std::fputc('\n', stderr);
     return interrupted_ ? Outcome::kInterrupt : Outcome::kEnd;

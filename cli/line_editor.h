@@ -10,6 +10,8 @@
 #include <csignal>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace headrace {
 
@@ -22,13 +24,19 @@ class LineEditor {
   LineEditor& operator=(const LineEditor&) = delete;
 
   enum class Outcome { kLine, kEnd, kInterrupt };  // kEnd: Ctrl-D on an empty line; kInterrupt: Ctrl-C
-  Outcome read(std::string* line);                 // without its end
+  // Without its end. Text that is pasted is one line, which may have newlines. `prompt`: in its place.
+  Outcome read(std::string* line, const char* prompt = "> ");
+  // What Tab completes at the beginning of a line; those that end in a blank take the name of a file.
+  void complete(std::vector<std::string> commands) { commands_ = std::move(commands); }
 
  private:
   using Clock = std::chrono::steady_clock;
   static LineEditor& of(EditLine* edit);
   static unsigned char on_interrupt(EditLine* edit, int);
   static unsigned char on_zero(EditLine* edit, int);
+  static unsigned char on_paste(EditLine* edit, int);
+  static unsigned char on_tab(EditLine* edit, int key);
+  static char* prompt_of(EditLine* edit);
 
   struct EndEdit {
     void operator()(EditLine* edit) const { el_end(edit); }
@@ -39,6 +47,8 @@ class LineEditor {
   std::unique_ptr<History, EndHistory> history_;
   std::unique_ptr<EditLine, EndEdit> edit_;  // after the history, which it reads
   bool interrupted_ = false;
+  std::string prompt_;
+  std::vector<std::string> commands_;
   Clock::time_point begun_;  // when read() was called
   struct sigaction old_ = {};
 };

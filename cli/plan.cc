@@ -16,7 +16,8 @@ ExitCode run_command(const PlanArgs& args) {
   console.note_weights(report.weights_note);
   console.note_weights(preset_note(args.output.preset));
   console.note_weights(report.cache_note);
-  console.print(args.output.json ? plan_json(report) : visible(format_plan(report)));
+  const std::string text = args.output.json ? plan_json(report) : visible(format_plan(report));
+  console.print(args.details ? text + visible(format_plan_details(report)) : text);
   console.finish();
   return report.run ? ExitCode::kDone : ExitCode::kDoesNotFit;
 }

@@ -1,8 +1,12 @@
 // headrace summarize: documents as text, as JSON lines, or as a batch that a rerun continues.
 #include <algorithm>
+#include <cstdio>
 #include <deque>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,14 +14,17 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/devices.h"
+#include "cli/flags/help.h"
 #include "cli/print/engines_progress.h"
 #include "cli/print/format.h"
 #include "cli/print/interrupt.h"
 #include "cli/print/report.h"
+#include "cli/print/summary_text.h"
 #include "cli/print/time_left.h"
 #include "runtime/commands/batch.h"
 #include "runtime/commands/long_document.h"
 #include "runtime/commands/report.h"
+#include "runtime/commands/request_file.h"
 #include "runtime/commands/shared_rows.h"
 #include "runtime/text/document.h"
 
@@ -28,17 +35,24 @@ class Summarizer {
  public:
   explicit Summarizer(const SummarizeArgs& args)
       : args_(args),
-        files_(expand_documents(
-            args.paths, {args.results, args.engine.device.trace_path, args.engine.prefix_cache.folder}, &skipped_)),
-        console_(args.output, /*streams_text=*/args.results.empty()),
-        results_(args.results.empty() ? nullptr : std::make_unique<ResultsFile>(args.results, files_)),
+        all_files_(expand_documents(
+            args.paths, {results_path(), args.out_dir, args.engine.device.trace_path, args.engine.prefix_cache.folder},
+            &skipped_)),
+        files_(own_files()),
+        console_(args.output, /*streams_text=*/args.results.empty() && prints_text()),
+        results_(args.results.empty() ? nullptr : std::make_unique<ResultsFile>(results_path(), files_)),
         engines_(open_engines(args.engine, args.devices, &console_)),
         progress_(&console_.progress(), &mutex_, engines_.size()) {
     if (!skipped_.empty() && !args.output.quiet) console_.progress().print_line(skipped_note(skipped_));
+    make_out_dir();
     if (many() && !args.split) prompts_ = shared_prompts(files_, args.generate.max_tokens);
   }
 
   ExitCode run() {
+    if (files_.empty()) {
+      console_.progress().print_line("no document is of this shard");
+      return ExitCode::kDone;
+    }
     BatchOptions batch;
     batch.files = files_;
     batch.options =
@@ -69,6 +83,11 @@ class Summarizer {
       console_.warn(format_lost(args_.devices[job.engine], why, job.file));
     };
     const BatchOutcome outcome = run_batch(batch);
+    if (many() && !args_.output.quiet) {
+      console_.progress().clear();
+      std::fputs(format_summaries(rows_, static_cast<size_t>(terminal_columns())).c_str(), stderr);
+    }
+    if (last_) console_.report_faster(engines_.front(), args_.engine, *last_, args_.generate.max_tokens);
     if (many()) console_.progress().print_line(format_batch(outcome, "summarized", args_.devices));
     if (const auto trace = engines_.front().write_trace()) console_.report_trace(*trace);
     console_.finish();
@@ -77,6 +96,30 @@ class Summarizer {
 
  private:
   bool many() const { return files_.size() > 1; }
+  bool prints_text() const { return args_.format == SummaryFormat::kText && args_.out_dir.empty(); }
+  std::string results_path() const { return shard_path(args_.results, args_.shard); }
+
+  // By their names, whatever else there is: a machine with the same folder has the other documents.
+  std::vector<std::string> own_files() const {
+    std::vector<std::string> own = all_files_;
+    const auto shards = static_cast<uint64_t>(args_.shard.count);
+    std::erase_if(own, [&](const std::string& file) {
+      if (shards == 0) return false;
+      const uint64_t hash = std::stoull(job_key("shard", file).substr(0, 15), nullptr, 16);
+      return hash % shards != static_cast<uint64_t>(args_.shard.index);
+    });
+    return own;
+  }
+
+  // The names are those of all documents, so that no two shards write one file.
+  void make_out_dir() {
+    if (args_.out_dir.empty()) return;
+    std::error_code error;
+    std::filesystem::create_directories(args_.out_dir, error);
+    if (error) throw_error(ExitCode::kStorage, args_.out_dir, "cannot be made: " + error.message());
+    const std::vector<std::string> names = summary_files(all_files_, args_.format);
+    for (size_t i = 0; i < names.size(); ++i) out_files_[all_files_[i]] = args_.out_dir + "/" + names[i];
+  }
   bool refuses() const { return args_.truncate == Truncate::kNone && !args_.split; }  // a document that is too long
 
   // "[2/5] docs/a.txt"
@@ -88,7 +131,7 @@ class Summarizer {
   void begin(const BatchJob& job) {
     const std::string name = std::filesystem::path(job.file).filename().string();
     progress_.set_label(job.engine, many() ? numbered(job, name) : "");
-    const bool text = results_ == nullptr && !args_.output.json;
+    const bool text = results_ == nullptr && !args_.output.json && prints_text();
     if (text && many()) console_.print((job.index > 0 ? "\n==> " : "==> ") + visible_name(job.file) + " <==\n");
   }
 
@@ -145,13 +188,29 @@ class Summarizer {
 
   void show(const BatchJob& job, const GenerateResult& result, const std::string& time_left) {
     if (args_.output.json) console_.print(result_json(result, {job.file, ""}) + "\n");
+    if (!prints_text() && !args_.output.json) write(job.file, result);
     console_.end_text();
     console_.note_result(result);
-    if (results_ != nullptr) {
+    rows_.push_back(summary_row(job.file, result));
+    last_ = result;
+    if (results_ == nullptr) console_.note_cut(result, args_.generate, many() ? job.file : "");
+    if (results_ != nullptr || !prints_text()) {
       console_.progress().print_line(label(job) + ": " + format_summary_line(result) + time_left);
     } else {
       console_.report(result, engines_[job.engine].describe(), args_.generate.max_tokens);
     }
+  }
+
+  void write(const std::string& file, const GenerateResult& result) {
+    const std::string text = format_summary(args_.format, file, result);
+    if (args_.out_dir.empty()) {
+      console_.print((rows_.empty() ? summary_heading(args_.format) : "") + text);
+      return;
+    }
+    const std::string& path = out_files_.at(file);
+    std::ofstream out(path, std::ios::trunc);
+    out << summary_heading(args_.format) << text << std::flush;
+    if (!out) throw_error(ExitCode::kStorage, path, "cannot be written");
   }
 
   static std::vector<uint64_t> bytes_of(const std::vector<std::string>& files) {
@@ -167,12 +226,16 @@ class Summarizer {
   void fail(const std::string& file, const Error& error) {
     if (args_.output.json) console_.print(error_json(error, {file, ""}) + "\n");
     console_.end_text();
+    rows_.push_back({.file = file, .tokens = 0, .seconds = 0, .first_line = str("error: ", first_line(error))});
     const bool named = error.info().where.find(file) != std::string::npos;
     console_.error(named || file == "-" ? error.what() : file + ": " + error.what());
   }
 
   const SummarizeArgs& args_;
-  std::vector<std::string> skipped_, files_;
+  std::vector<std::string> skipped_, all_files_, files_;  // files_: of the shard
+  std::map<std::string, std::string> out_files_;          // with --out-dir, by document
+  std::vector<SummaryRow> rows_;
+  std::optional<GenerateResult> last_;
   std::vector<SharedPrompt> prompts_;  // empty: none shares rows
   Interrupt interrupt_;
   Mutex mutex_;  // of what the engines share: the console

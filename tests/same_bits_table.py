@@ -41,19 +41,28 @@ def fixed(args):
         return True
     if "--spec-type" in given and not {"--tree", "--spec-draft-n-max"} & set(args):
         return False
-    mode = given.get("--verify", "lossless" if "--spec-type" in given else "full")
+    mode = given.get("--verify", "auto")
+    if mode == "auto" and {"--kv", "--spill", "--vram"} & set(args):
+        mode = "lossless"
     # A lossless run measures whether partial steps pay, unless the KV cache is streamed.
     return mode != "lossless" or (given.get("--refresh-interval", "auto") != "auto" and "--kv" in given)
 
 
+def verified(args):
+    """With a mode in the place of auto, which depends on memory and on rates."""
+    if {"--verify", "--preset"} & set(args):
+        return list(args)
+    return [*args, "--verify", "lossless" if {"--spec-type", "--partial-kv"} & set(args) else "full"]
+
+
 def generate(model, prompt, *more, tokens=32, kind="text"):
     return ["generate", "-m", "{%s}" % model, "-f", "{%s %s}" % (kind, prompt), "-n", str(tokens), "--ignore-eos",
-            "--json", "-q", *more]
+            "--json", "-q", *verified(more)]
 
 
 def batch(model, *more, tokens=24):
     return ["batch", "-m", "{%s}" % model, "-i", "{dir}/requests.jsonl", "-o", "{dir}/answers.jsonl", "-n", str(tokens),
-            "--ignore-eos", "-q", "--chat-template", "chatml", *more]
+            "--ignore-eos", "-q", "--chat-template", "chatml", *verified(more)]
 
 
 def requests(*bodies):

@@ -78,6 +78,7 @@ with sync_playwright() as playwright:
     assert shown == answer_of_the_server(), shown
     cost = page.locator("article .cost").first.text_content()
     assert "tokens read" in cost and "first token after" in cost and "24 tokens" in cost, cost
+    assert "cut: allow more tokens" in cost, cost
 
     before = cancelled()
     ask(page)

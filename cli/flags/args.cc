@@ -96,14 +96,15 @@ Outcome try_read(const std::vector<std::string>& args, const Variables& variable
   return Outcome::kFine;
 }
 
-// Whether the command asks for partial steps without a mode, and the model decides whether there is a draft for them.
+// Whether the command asks for partial steps without a mode or a draft.
 bool asks_for_partial(const std::vector<std::string>& args, const Variables& variables) {
   try {
     return std::visit(
         [](const auto& command) {
           if constexpr (requires { command.engine.verify; }) {
             const EngineOptions& engine = command.engine;
-            return !engine.verify.mode && engine.draft.type == SpecType::kAuto && engine.verify.names_partial();
+            const bool drafts = engine.draft.type != SpecType::kAuto && engine.draft.type != SpecType::kNone;
+            return !engine.verify.names_mode() && !drafts && engine.verify.names_partial();
           }
           return false;
         },
@@ -119,7 +120,7 @@ bool asks_for_partial(const std::vector<std::string>& args, const Variables& var
 // contradicts the command line together with the other variables: a partial budget without a draft.
 Variables effective_variables(const std::vector<std::string>& args, const CLI::App& command) {
   Variables effective, excluded;
-  // A model without a draft refuses flags of partial steps: variables alone do not ask for them.
+  // Flags of partial steps ask for them, where --verify auto would have none; variables alone do not.
   const bool partial = asks_for_partial(args, {});
   const auto outcome = [&](const Variables& variables) {
     const Outcome read = try_read(args, variables);

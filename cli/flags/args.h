@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "cli/print/summary_text.h"
 #include "runtime/commands/bench.h"
 #include "runtime/commands/plan.h"
 #include "runtime/commands/profile.h"
@@ -32,9 +33,11 @@ struct GenerateArgs {
   std::string prompt, file, system;
 };
 
+constexpr int64_t kSummaryTokens = 1024;  // -n of summarize
+
 struct SummarizeArgs {
   EngineOptions engine;
-  GenerateOptions generate;
+  GenerateOptions generate{.max_tokens = kSummaryTokens};
   OutputArgs output;
   std::vector<DeviceOptions> devices;  // --devices; empty: engine.device
   std::vector<std::string> paths;
@@ -42,6 +45,9 @@ struct SummarizeArgs {
   Truncate truncate = Truncate::kNone;
   bool split = false;   // --long split
   std::string results;  // -o; empty: text on stdout
+  SummaryFormat format = SummaryFormat::kText;
+  std::string out_dir;  // --out-dir: a file for each document; empty: none
+  Shard shard;
 };
 
 struct BatchArgs {
@@ -58,6 +64,13 @@ struct BatchMergeArgs {
   std::string requests, results;
 };
 
+struct BatchMakeArgs {
+  std::vector<std::string> paths;
+  std::string instruction = "Write a short summary of the text above.", system, model = "headrace";
+  std::string requests;  // -o; empty: stdout
+  int64_t max_tokens = kSummaryTokens;
+};
+
 struct ServeArgs {
   EngineOptions engine;
   GenerateOptions generate;  // defaults: options that a request does not set
@@ -71,6 +84,8 @@ struct ChatArgs {
   OutputArgs output;
   std::vector<std::string> paths;  // of documents
   std::string system;
+  Truncate truncate = Truncate::kNone;
+  bool split = false;  // --long split
 };
 
 struct InspectArgs {
@@ -101,6 +116,7 @@ struct QualityArgs {
 struct PlanArgs {
   PlanOptions plan;
   std::vector<std::string> words;  // a shape or model, a card, a context, in any order
+  bool details = false;
   OutputArgs output;
 };
 
@@ -132,7 +148,7 @@ struct ShapesArgs {};   // --list-shapes
 
 using Command =
     std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, ChatArgs, BatchArgs, BatchMergeArgs,
-                 ServeArgs, InspectArgs, BenchArgs, QualityArgs, PlanArgs, CacheArgs, ProfileArgs>;
+                 BatchMakeArgs, ServeArgs, InspectArgs, BenchArgs, QualityArgs, PlanArgs, CacheArgs, ProfileArgs>;
 
 // Throws Error(kUsage) that names the flag and the value.
 Command parse_args(const std::vector<std::string>& args);  // argv without the program's name

@@ -303,13 +303,18 @@ SetFlag optional_budget_value(std::optional<int64_t>* out) {
 }
 
 std::vector<Flag> verify_flags(VerifyOptions* o) {
+  o->mode = VerifyMode::kAuto;
   const std::vector<std::pair<std::string, std::optional<VerifyMode>>> modes = {
-      {"lossless", VerifyMode::kLossless}, {"approximate", VerifyMode::kApproximate}, {"full", VerifyMode::kFull}};
+      {"auto", VerifyMode::kAuto},
+      {"lossless", VerifyMode::kLossless},
+      {"approximate", VerifyMode::kApproximate},
+      {"full", VerifyMode::kFull}};
   return {
       {"--verify", "MODE", choice_value<std::optional<VerifyMode>>(&o->mode, modes),
-       "How proposed tokens are verified: lossless (against part of the KV cache, then against all of it before the "
-       "text is printed), approximate (against part of it; the text may differ) or full (against all of it in every "
-       "step) [lossless; full without a draft]"},
+       "How tokens are verified: lossless (against part of the KV cache, then against all of it before the text is "
+       "printed), approximate (against part of it; the text may differ), full (against all of it in every step) or "
+       "auto (lossless where the KV cache does not stay on the device, or where the flags below are given; else full; "
+       "the text is the same) [auto]"},
       {"--partial-kv", "KIND", partial_kind_value(&o->partial),
        "What provisional steps read: int8 or int4 (a copy of the whole KV cache in fewer bits, on the device), blocks "
        "(the part of the KV cache that is most relevant), or auto (the first of these that fits) [auto]"},
@@ -354,7 +359,7 @@ std::vector<Flag> sampling_flags(GenerateOptions* o) {
   SamplingSettings* s = &o->sampling;
   return {
       {"-n,--predict,--max-tokens", "N", int_value(&o->max_tokens, -1, int64_t{1} << 40),
-       "Maximum number of tokens to generate; -1: until the context is full [256]"},
+       str("Maximum number of tokens to generate; -1: until the context is full [", o->max_tokens, "]")},
       {"--temp", "T", float_value(&s->temperature, 0, 100), "Temperature; 0 selects the most likely token [0]"},
       {"--top-k", "K", int_value(&s->top_k, 0, INT32_MAX), "Sample from the K most likely tokens; 0: all [0]"},
       {"--top-p", "P", float_value(&s->top_p, 1e-6f, 1),

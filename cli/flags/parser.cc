@@ -33,13 +33,16 @@ void add_engine(CLI::App& app, EngineOptions* engine, GenerateOptions* generate,
   add_flags(app, "Output", {trace_flag(engine)});
 }
 
-void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate, OutputArgs* output) {
-  add_engine(app, engine, generate, output);
-  add_flags(app, "Output", output_flags(output));
+Flag truncate_flag(Truncate* truncate) {
+  return {"--truncate", "WHERE",
+          choice_value<Truncate>(truncate, {{"none", Truncate::kNone}, {"middle", Truncate::kMiddle}}),
+          "Where to cut a document that is too long: none (report an error) or middle [none]"};
 }
 
-Flag system_flag(std::string* system) {
-  return {"--system,--system-prompt", "TEXT", utf8_value(system), "-sys: system message"};
+Flag long_flag(bool* split, const std::string& what) {
+  return {"--long", "HOW", choice_value<bool>(split, {{"refuse", false}, {"split", true}}),
+          "What to do with a document that is too long: refuse it, or split it, summarize the parts, " + what +
+              " [refuse]"};
 }
 
 // For the build; hidden from the help.
@@ -53,6 +56,17 @@ void add_help_all(CLI::App& app) {
       ->trigger_on_parse()
       ->group(app.get_help_ptr()->get_group());
   for (CLI::App* const below : app.get_subcommands({})) add_help_all(*below);
+}
+
+}  // namespace
+
+void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate, OutputArgs* output) {
+  add_engine(app, engine, generate, output);
+  add_flags(app, "Output", output_flags(output));
+}
+
+Flag system_flag(std::string* system) {
+  return {"--system,--system-prompt", "TEXT", utf8_value(system), "-sys: system message"};
 }
 
 void check_common(const std::string& command, const EngineOptions& engine, const GenerateOptions& generate) {
@@ -80,8 +94,6 @@ void check_devices(const EngineOptions& engine, const std::vector<DeviceOptions>
     contradiction("--trace writes a trace of one device, but --devices lists several");
   }
 }
-
-}  // namespace
 
 void usage_error(const std::string& command, const std::string& what) {
   const std::string program = "headrace" + (command.empty() ? "" : " " + command);
@@ -116,12 +128,7 @@ void exclude_templates(CLI::App& app) {
 
 void check_verify(const EngineOptions& engine) {
   const VerifyOptions& verify = engine.verify;
-  const SpecType type = engine.draft.type;
-  // Of --spec-type auto the model decides: the engine refuses these flags where it has no draft.
-  const VerifyMode usual = type == SpecType::kNone ? VerifyMode::kFull : VerifyMode::kLossless;
-  if (verify.mode.value_or(usual) == VerifyMode::kFull && verify.names_partial()) {
-    contradiction(str(kNoPartialSteps, verify.mode ? "" : ", which is the default without a draft"));
-  }
+  if (verify.mode == VerifyMode::kFull && verify.names_partial()) contradiction(kNoPartialSteps);
   const VerifyOptions usual_blocks;
   const bool of_blocks = verify.budget || verify.score != usual_blocks.score || verify.reduce != usual_blocks.reduce ||
                          verify.queries != usual_blocks.queries || verify.window != usual_blocks.window;
@@ -148,6 +155,7 @@ Parser::Parser() {
   add_summarize();
   add_chat();
   add_batch();
+  add_make();
   add_serve();
   add_inspect();
   add_bench();
@@ -181,19 +189,33 @@ void Parser::add_summarize() {
       {{"--instruction", "TEXT", utf8_value(&summarize.instruction),
         "Instruction, appended to each text after an empty line [Write a short summary of the text above.]"},
        system_flag(&summarize.system),
-       {"--truncate", "WHERE",
-        choice_value<Truncate>(&summarize.truncate, {{"none", Truncate::kNone}, {"middle", Truncate::kMiddle}}),
-        "Where to cut a document that is too long: none (report an error) or middle [none]"},
-       {"--long", "HOW", choice_value<bool>(&summarize.split, {{"refuse", false}, {"split", true}}),
-        "What to do with a document that is too long: refuse it, or split it, summarize the parts, then their "
-        "summaries "
-        "[refuse]"},
+       truncate_flag(&summarize.truncate),
+       long_flag(&summarize.split, "then their summaries"),
        {"-o,--output", "FILE", text_value(&summarize.results),
-        "Append one JSON line per document to FILE; a rerun skips documents that FILE already has; -: as --json"}});
+        "Append one JSON line per document to FILE; a rerun skips documents that FILE already has; -: as --json"},
+       {"--summary-format", "FORM",
+        choice_value<SummaryFormat>(&summarize.format, {{"text", SummaryFormat::kText},
+                                                        {"md", SummaryFormat::kMarkdown},
+                                                        {"csv", SummaryFormat::kCsv},
+                                                        {"jsonl", SummaryFormat::kJsonLines}}),
+        "Form of the summaries on stdout or in --out-dir: text, md, csv or jsonl [text; md with --out-dir]"},
+       {"--out-dir", "DIR", text_value(&summarize.out_dir),
+        "Write one file for each document to DIR, named after it; existing files are overwritten"},
+       {"--shard", "I/N",
+        [this](const std::string& value) {
+          summarize.shard = parse_shard(value);
+          return std::string();
+        },
+        "Summarize part I of N of the documents, from 0, and append to the file of -o with .part-I-of-N; auto: by the "
+        "Slurm job array"}});
   add_common(*summarize_app, &summarize.engine, &summarize.generate, &summarize.output);
   add_flags(*summarize_app, "Output", {hide_thinking_flag(&summarize.output)});
   exclude_each_other(*summarize_app, {"--system", "--no-chat-template"});
   exclude_each_other(*summarize_app, {"--truncate", "--long"});
+  exclude_each_other(*summarize_app, {"--summary-format", "--json"});
+  exclude_each_other(*summarize_app, {"--out-dir", "--json"});
+  exclude_each_other(*summarize_app, {"--summary-format", "--output"});
+  exclude_each_other(*summarize_app, {"--out-dir", "--output"});
   add_flags(*summarize_app, "Memory and device", {devices_flag(&summarize.devices)});
   exclude_each_other(*summarize_app, {"--device", "--devices"});
 }
@@ -202,37 +224,12 @@ void Parser::add_chat() {
   chat_app = app.add_subcommand("chat", "Answer questions about documents, one after another");
   chat_app->add_option("documents", chat.paths, "Documents or folders, which are read once, before the first question")
       ->type_name("FILE|DIR...");
-  add_flags(*chat_app, "Chat", {system_flag(&chat.system)});
+  add_flags(*chat_app, "Chat",
+            {system_flag(&chat.system), truncate_flag(&chat.truncate),
+             long_flag(&chat.split, "and answer questions about the summaries")});
+  exclude_each_other(*chat_app, {"--truncate", "--long"});
   add_common(*chat_app, &chat.engine, &chat.generate, &chat.output);
   add_flags(*chat_app, "Output", {hide_thinking_flag(&chat.output)});
-}
-
-void Parser::add_batch() {
-  batch_app = app.add_subcommand("batch", "Answer a file of requests in OpenAI's batch form");
-  add_flags(
-      *batch_app, "Batch",
-      {{"-i,--input", "FILE", text_value(&batch.requests),
-        "Requests, one JSON object a line: custom_id, method, url (/v1/chat/completions or /v1/completions), body"},
-       {"-o,--output", "FILE", text_value(&batch.results),
-        "Append one line per request to FILE; a rerun skips requests that FILE already answers. -: to stdout",
-        "HEADRACE_BATCH_OUTPUT"},
-       {"--shard", "I/N",
-        [this](const std::string& value) {
-          batch.shard = parse_shard(value);
-          return std::string();
-        },
-        "Answer part I of N, from 0, and append to FILE.part-I-of-N; auto: by the Slurm job array"},
-       {"--in-order", &batch.in_order,
-        "Keep the order of the requests. By default those that begin alike follow one another"}});
-  add_common(*batch_app, &batch.engine, &batch.generate, &batch.output);
-  exclude_each_other(*batch_app, {"--json", "--output"});
-  add_flags(*batch_app, "Memory and device", {devices_flag(&batch.devices)});
-  exclude_each_other(*batch_app, {"--device", "--devices"});
-  merge_app = batch_app->add_subcommand("merge", "Check that the parts of a batch are complete, and join them");
-  add_flags(*merge_app, "Batch",
-            {{"-i,--input", "FILE", text_value(&batch_merge.requests), "Requests"},
-             {"-o,--output", "FILE", text_value(&batch_merge.results), "Results: joins FILE.part-I-of-N into FILE",
-              "HEADRACE_BATCH_OUTPUT"}});
 }
 
 void Parser::add_serve() {
@@ -295,6 +292,7 @@ Command Parser::chosen() {
   if (summarize_app->parsed()) return finish_summarize();
   if (chat_app->parsed()) return finish_chat();
   if (merge_app->parsed()) return finish_merge();
+  if (make_app->parsed()) return finish_make();
   if (batch_app->parsed()) return finish_batch();
   if (serve_app->parsed()) return finish_serve();
   if (inspect_app->parsed()) return finish_inspect();
@@ -319,7 +317,12 @@ Command Parser::finish_summarize() {
     contradiction("--json prints to stdout what -o writes to a file: give one of them");
   }
   check_devices(summarize.engine, summarize.devices);
-  if (summarize.devices.size() > 1 && summarize.results.empty() && !summarize.output.json) {
+  if (summarize.format == SummaryFormat::kJsonLines && summarize.out_dir.empty()) summarize.output.json = true;
+  if (!summarize.out_dir.empty() && summarize_app->count("--summary-format") == 0) {
+    summarize.format = SummaryFormat::kMarkdown;
+  }
+  const bool apart = !summarize.results.empty() || summarize.output.json || !summarize.out_dir.empty();
+  if (summarize.devices.size() > 1 && !apart) {
     contradiction("--devices needs -o FILE or --json: as text the summaries of several devices would mix");
   }
   check_common("summarize", summarize.engine, summarize.generate);
@@ -333,24 +336,6 @@ Command Parser::finish_chat() {
   }
   check_common("chat", chat.engine, chat.generate);
   return std::move(chat);
-}
-
-Command Parser::finish_batch() {
-  if (batch.requests.empty()) usage_error("batch", "-i/--input is required: a file of requests");
-  if (batch.results.empty()) usage_error("batch", "-o/--output is required: a file for the results");
-  check_devices(batch.engine, batch.devices);
-  if (batch.devices.size() > 1 && batch.in_order) {
-    contradiction("--in-order keeps the order of the requests, but several --devices answer them at the same time");
-  }
-  check_common("batch", batch.engine, batch.generate);
-  return std::move(batch);
-}
-
-Command Parser::finish_merge() {
-  if (batch_merge.requests.empty()) usage_error("batch merge", "-i/--input is required: the file of requests");
-  if (batch_merge.results.empty() || batch_merge.results == "-")
-    usage_error("batch merge", "-o/--output is required: the name that the shards had");
-  return std::move(batch_merge);
 }
 
 Command Parser::finish_serve() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/flags/args.h"
+#include "cli/flags/flags.h"
 
 namespace headrace {
 
@@ -38,11 +39,16 @@ void resolve_stdout(std::string* results, OutputArgs* output);
 [[noreturn]] void contradiction(const std::string& what);
 
 void add_list_devices(CLI::App& app);
+// The flags of all commands that answer with an engine.
+void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate, OutputArgs* output);
+Flag system_flag(std::string* system);
 void exclude_each_other(CLI::App& app, const std::vector<const char*>& flags);
 void exclude_templates(CLI::App& app);
 // Checks shared by several commands, after all flags have been read.
 void check_verify(const EngineOptions& engine);
 void check_model(const std::string& command, const EngineOptions& engine);
+void check_common(const std::string& command, const EngineOptions& engine, const GenerateOptions& generate);
+void check_devices(const EngineOptions& engine, const std::vector<DeviceOptions>& devices);
 
 // Only the values of the parsed command change.
 struct Parser {
@@ -52,6 +58,7 @@ struct Parser {
   ChatArgs chat;
   BatchArgs batch;
   BatchMergeArgs batch_merge;
+  BatchMakeArgs batch_make;
   ServeArgs serve;
   InspectArgs inspect;
   BenchArgs bench;
@@ -60,8 +67,9 @@ struct Parser {
   CacheArgs cache;
   ProfileArgs profile;
   CLI::App *generate_app = nullptr, *summarize_app = nullptr, *chat_app = nullptr, *batch_app = nullptr,
-           *merge_app = nullptr, *serve_app = nullptr, *inspect_app = nullptr, *bench_app = nullptr,
-           *quality_app = nullptr, *plan_app = nullptr, *cache_app = nullptr, *profile_app = nullptr;
+           *merge_app = nullptr, *make_app = nullptr, *serve_app = nullptr, *inspect_app = nullptr,
+           *bench_app = nullptr, *quality_app = nullptr, *plan_app = nullptr, *cache_app = nullptr,
+           *profile_app = nullptr;
 
   Parser();
   Parser(const Parser&) = delete;  // the flags point to the values
@@ -73,6 +81,7 @@ struct Parser {
   void add_summarize();
   void add_chat();
   void add_batch();
+  void add_make();
   void add_serve();
   void add_inspect();
   void add_cache();
@@ -81,6 +90,7 @@ struct Parser {
   Command finish_chat();
   Command finish_batch();
   Command finish_merge();
+  Command finish_make();
   Command finish_serve();
   Command finish_inspect();
   Command finish_cache();

@@ -210,8 +210,10 @@ void Parser::add_plan() {
   add_flags(*plan_app, "Verification", block_flags(&engine->verify));
   add_flags(*plan_app, "Verification", {preset_flag(&plan.output.preset)});
   add_flags(*plan_app, "Output",
-            {{"--json", &plan.output.json, "Print one JSON object instead of the table"},
+            {{"--details", &plan.details, "Print also where memory goes, and what each kind of pass moves and takes"},
+             {"--json", &plan.output.json, "Print one JSON object with all of it"},
              {"-q,--quiet", &plan.output.quiet, "Print no notes"}});
+  exclude_each_other(*plan_app, {"--details", "--json"});
 }
 
 namespace {

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
 #include "cli/print/format.h"
 #include "cli/print/tables.h"
 #include "runtime/commands/report.h"
@@ -114,7 +118,7 @@ std::string vram_remedy(const PlanReport& report, uint64_t vram, uint64_t host, 
 
 std::string refusal(const PlanReport& report) {
   const PlanAdvice& a = report.advice;
-  std::string text = "  does not fit: " + report.refusal + "\n  what would:\n";
+  std::string text = "  what would fit:\n";
   if (a.context_tokens > 0) {
     text += str("    -c ", a.context_tokens, " in these budgets (", format_count(a.context_tokens), " tokens)\n");
   }
@@ -133,23 +137,94 @@ std::string refusal(const PlanReport& report) {
   return text;
 }
 
+constexpr int kBar = 30;
+
+// "  device  [#########.....................]  7.12 GiB of 23.02 GiB"
+std::string bar_line(const char* tier, uint64_t bytes, uint64_t limit) {
+  const double share = limit > 0 ? std::min(1.0, static_cast<double>(bytes) / static_cast<double>(limit)) : 1.0;
+  const auto full = static_cast<size_t>(std::lround(share * kBar));
+  return str("  ", filled(tier, 8), "[", std::string(full, '#'), std::string(kBar - full, '.'), "] ",
+             format_bytes(bytes), " of ", format_bytes(limit), "\n");
+}
+
+std::string tier_bars(const PlanReport& report) {
+  const MemoryPlan& memory = report.run->memory;
+  if (report.one_memory) {
+    return bar_line("memory", report.device_bytes() + memory.host_total_bytes, report.host_limit_bytes);
+  }
+  std::string text = bar_line("device", report.device_bytes(), report.vram_limit_bytes) +
+                     bar_line("host", memory.host_total_bytes, report.host_limit_bytes);
+  if (memory.disk_bytes > 0) text += str("  ", filled("disk", 8), format_bytes(memory.disk_bytes), "\n");
+  return text;
+}
+
+std::string tokens_rate(const std::optional<double>& tokens_per_s, bool at_least) {
+  return tokens_per_s ? str(at_least ? "at least " : "", format_rate(*tokens_per_s)) : std::string("unknown");
+}
+
+// "  fits: first token after 15.8 s, then about 36.4 tokens/s, by the data sheet of NVIDIA GeForce RTX 4090"
+std::string answer(const PlanReport& report) {
+  if (!report.run) return "  does not fit: " + report.refusal + "\n";
+  if (!report.predicted) return "  fits; no times: this device has not been measured (run headrace profile)\n";
+  const Prediction& p = *report.predicted;
+  std::string text;
+  if (p.prefill.known) text += str("first token after ", milliseconds(p.prefill.ms()), ", then ");
+  if (p.tokens_per_s) text += str(p.at_least ? "" : "about ", tokens_rate(p.tokens_per_s, p.at_least), " tokens/s, ");
+  if (text.empty())
+    return "  fits; times that depend on the disk are unknown (headrace profile --disk DIR measures it)\n";
+  if (!p.tokens_per_s) text += "tokens at an unknown rate, ";
+  return str("  fits: ", text, "by ", report.rates_from, "\n");
+}
+
+// Times where one of them is known.
+std::string settings_table(const PlanReport& report) {
+  const auto timed = [](const PlanSetting& s) { return s.first_token_ms || s.tokens_per_s; };
+  const bool times = std::any_of(report.settings.begin(), report.settings.end(), timed);
+  const auto row = [&](const std::string& weights, const std::string& cache, const std::string& verify,
+                       const std::string& first, const std::string& rate, const std::string& flags) {
+    std::string text = "  " + filled(weights, 11) + filled(cache, 8) + filled(verify, 14);
+    if (times) text += padded(first, 12) + padded(rate, 15);
+    return text + (flags.empty() ? "" : "  " + flags) + "\n";
+  };
+  std::string text = row("weights", "cache", "verify", "first token", "tokens/s", "");
+  for (const PlanSetting& s : report.settings) {
+    const std::string first = !s.fits ? "" : s.first_token_ms ? milliseconds(*s.first_token_ms) : "unknown";
+    text += row(s.weights, s.cache, s.fits ? s.verify : "does not fit", first,
+                s.fits ? tokens_rate(s.tokens_per_s, s.at_least) : "", s.flags.empty() ? "as asked" : s.flags);
+  }
+  return text;
+}
+
+std::string context_line(const PlanReport& report) {
+  if (report.context_tokens <= report.own_context_tokens) return "";
+  return str("  the model was made for ", format_count(report.own_context_tokens), " tokens",
+             report.card_rope.empty() ? "" : "; its card extends it: " + report.card_rope, "\n");
+}
+
 }  // namespace
 
 std::string format_plan(const PlanReport& report) {
-  std::string text = str(report.model, ", ", dtype_name(report.dtype), ", on ", report.device, "\n  ",
-                         format_count(report.context_tokens), " tokens: a prompt of ",
-                         format_count(report.context_tokens - report.output_tokens), " and ",
-                         format_count(report.output_tokens), " after it\n");
-  if (!report.run) return text + refusal(report);
-  text += str("  the prompt is read in ", report.run->prefill_type, "\n");
-  if (!report.run->draft.empty()) text += "  draft: " + report.run->draft + "\n";
-  if (!report.run->memory_note.empty()) text += "  " + report.run->memory_note + "\n";
+  std::string text = str(report.model, ", ", dtype_name(report.dtype), ", on ", report.device, "\n");
+  text += answer(report);
+  text += str("  ", format_count(report.context_tokens), " tokens: a prompt of ",
+              format_count(report.context_tokens - report.output_tokens), " and ", format_count(report.output_tokens),
+              " after it\n");
+  text += context_line(report);
+  if (report.run) text += tier_bars(report);
+  text += "\n" + settings_table(report);
+  return report.run ? text : text + "\n" + refusal(report);
+}
+
+std::string format_plan_details(const PlanReport& report) {
+  if (!report.run) return "";
+  const RunPlan& run = *report.run;
+  std::string text = str("\n  the prompt is read in ", run.prefill_type, "\n");
+  if (!run.draft.empty()) text += "  draft: " + run.draft + "\n";
+  text += str("  verify: ", verify_mode_name(run.verify), run.partial.on() ? str(", ", run.partial.name()) : "",
+              *run.verify_note == '\0' ? "" : str(": ", run.verify_note), "\n");
+  if (!run.memory_note.empty()) text += "  " + run.memory_note + "\n";
   text += "\n" + memory_table(report);
-  if (report.predicted) {
-    text += "\n" + pass_table(report) + speed(report);
-  } else {
-    text += "  no times: this device has not been measured (run headrace profile)\n";
-  }
+  if (report.predicted) text += "\n" + pass_table(report) + speed(report);
   return text;
 }
 

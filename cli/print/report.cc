@@ -61,6 +61,14 @@ std::string format_verification(const Speculation& s) {
   return text + "\n";
 }
 
+// "parts     5 answered before: the text was longer than the context; 38,112 tokens in, 1,020 out, 1:31 in all; 2 cut"
+std::string format_parts(const std::vector<PartAnswer>& parts) {
+  const PartTotals all = totals_of(parts);
+  return str("  parts     ", parts.size(), " answered before: the text was longer than the context; ",
+             format_count(all.prompt_tokens), " tokens in, ", format_count(all.tokens), " out, ",
+             format_duration(all.ms / 1e3), " in all", all.cut > 0 ? str("; ", all.cut, " cut by -n") : "", "\n");
+}
+
 bool is_prefill(const Compared& row) { return std::string_view(row.what) == "prefill"; }
 
 // "prefill"; "a full step"; "a refresh"
@@ -129,7 +137,7 @@ std::string format_report(const GenerateResult& result, const std::string& engin
                   : std::string("interrupted before the first token"),
               "\n");
   if (!result.parts.empty()) {
-    text += str("  parts     ", result.parts.size(), " answered before: the text was longer than the context\n");
+    text += format_parts(result.parts);
   }
   if (!result.chat_template.empty()) text += str("  template  ", visible_name(result.chat_template), "\n");
   if (const LeftOut& left = result.left_out; left.tokens > 0) {
@@ -153,6 +161,7 @@ std::string format_report(const GenerateResult& result, const std::string& engin
   if (result.speculation.verify != VerifyMode::kFull && result.speculation.steps > 0) {
     text += format_verification(result.speculation);
   }
+  if (*result.verify_note != '\0') text += str("  verify    full: ", result.verify_note, "\n");
   text += format_predicted(result);
   text +=
       str("  moved     prefill: ", format_bytes(x.prefill_d2h_bytes), " to host, ", format_bytes(x.prefill_h2d_bytes),
@@ -173,6 +182,27 @@ std::string format_contradiction(const GenerateResult& result, const std::string
   return str("note: ", pass_name(*row), " took ", pass_time(*row, row->measured_ms), ", but the profile of ", measured,
              " predicts ", pass_time(*row, row->predicted_ms),
              ". If the machine was busy when it was measured, measure again while it is idle: headrace profile");
+}
+
+std::string format_cut(const GenerateResult& result, int64_t most_tokens) {
+  if (result.finish_reason != FinishReason::kLength) return "";
+  const auto tokens = static_cast<int64_t>(result.token_ids.size());
+  const std::string after = str("the answer is cut after ", format_count(tokens), tokens == 1 ? " token" : " tokens");
+  if (most_tokens >= 0 && tokens >= most_tokens) return after + ": -n allows more (-n -1: as many as fit)";
+  return after + ": the context is full (-c)";
+}
+
+std::string format_faster(const std::vector<PlanSetting>& settings, double tokens_per_s) {
+  constexpr double kWorthIt = 1.25;
+  if (settings.empty() || !settings.front().tokens_per_s) return "";
+  const double own = *settings.front().tokens_per_s;
+  const PlanSetting* fastest = &settings.front();
+  for (const PlanSetting& setting : settings) {
+    if (setting.tokens_per_s.value_or(0) > *fastest->tokens_per_s) fastest = &setting;
+  }
+  const double times = *fastest->tokens_per_s / own;
+  if (times < kWorthIt) return "";
+  return str("faster: ", fastest->flags, ", about ", format_rate(times * tokens_per_s), " tokens/s");
 }
 
 std::string format_trace(const TraceSummary& trace) {
@@ -197,11 +227,17 @@ std::string format_summary_line(const GenerateResult& result) {
                                           : "";
   const std::string reused =
       result.reused_tokens() > 0 ? str(" (", format_count(result.reused_tokens()), " reused)") : "";
-  const std::string parts = result.parts.empty() ? "" : str(" behind ", result.parts.size(), " parts");
+  const PartTotals before = totals_of(result.parts);
+  const std::string parts =
+      result.parts.empty() ? ""
+                           : str(" behind ", result.parts.size(), " parts with ", format_count(before.prompt_tokens),
+                                 " tokens in ", format_duration(before.ms / 1e3));
   return str(format_count(result.prompt_tokens), " tokens in", cut, reused, parts, ", ",
              format_count(static_cast<int64_t>(result.token_ids.size())), " out, ",
              format_duration((result.timings.ttft_ms + result.timings.decode_ms) / 1e3),
-             result.finish_reason == FinishReason::kInterrupted ? ", interrupted" : "");
+             result.finish_reason == FinishReason::kInterrupted ? ", interrupted"
+             : result.finish_reason == FinishReason::kLength    ? ", cut by -n or the context"
+                                                                : "");
 }
 
 std::string format_chat_line(const GenerateResult& result) {

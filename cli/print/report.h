@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "runtime/commands/plan.h"
 #include "runtime/engine/engine.h"
 
 namespace headrace {
@@ -15,6 +17,14 @@ std::string format_report(const GenerateResult& result, const std::string& engin
 // A line with the advice to measure again if the run contradicts the profile measured at `measured`; empty: it does not
 // (runtime/commands/report.h).
 std::string format_contradiction(const GenerateResult& result, const std::string& measured);
+
+// "the answer is cut after 256 tokens: -n allows more (-n -1: as many as fit)"; empty: it ended by itself, or by
+// Ctrl-C. `most_tokens`: as in format_report().
+std::string format_cut(const GenerateResult& result, int64_t most_tokens);
+
+// "faster: --weights q4_k, about 27 tokens/s": the setting beside the first one, the run's own, with which it is
+// predicted to be fastest, if it is by a quarter or more; else empty. `tokens_per_s`: of the run.
+std::string format_faster(const std::vector<PlanSetting>& settings, double tokens_per_s);
 
 // One line about the written trace.
 std::string format_trace(const TraceSummary& trace);

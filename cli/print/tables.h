@@ -45,7 +45,10 @@ std::string draft_needle_summary(const DraftNeedleReport& report);
 
 // ---- plan_table.cc ----
 
+// Whether it fits and how fast it is, the tiers, and other settings beside it; or what would fit.
 std::string format_plan(const PlanReport& report);
+// Where memory goes, and what each pass moves; empty if it does not fit.
+std::string format_plan_details(const PlanReport& report);
 
 // ---- profile_table.cc ----
 

@@ -43,9 +43,10 @@ ChatLine parse_chat_line(std::string_view line) {
   const size_t space = std::min(text.find_first_of(kBlank), text.size());
   const std::string_view name = text.substr(0, space);
   const std::string argument(trimmed(text.substr(space)));
-  if (name == "/save") {
-    if (argument.empty()) return {.kind = Kind::kWrong, .text = "/save needs the name of a file: /save FILE"};
-    return {.kind = Kind::kSave, .text = argument};
+  for (const auto& [command, kind] : {std::pair("/save", Kind::kSave), std::pair("/read", Kind::kRead)}) {
+    if (name != command) continue;
+    if (!argument.empty()) return {.kind = kind, .text = argument};
+    return {.kind = Kind::kWrong, .text = str(command, " needs the name of a file: ", command, " FILE")};
   }
   constexpr std::pair<std::string_view, Kind> kPlain[] = {
       {"/new", Kind::kNew}, {"/stats", Kind::kStats}, {"/help", Kind::kHelp}, {"/quit", Kind::kQuit}};
@@ -57,6 +58,34 @@ ChatLine parse_chat_line(std::string_view line) {
   return {
       .kind = Kind::kWrong,
       .text = str("'", name, "' is no command: /help lists them. A question that begins with / needs a space first")};
+}
+
+bool ChatInput::add(std::string_view line) {
+  constexpr std::string_view kQuotes = "\"\"\"";
+  if (!begun() && trimmed(line).starts_with(kQuotes)) {
+    quoted_ = question_ = true;
+    line = line.substr(line.find(kQuotes) + kQuotes.size());
+  } else if (quoted_) {
+    text_ += '\n';
+  }
+  if (quoted_) {
+    const std::string_view end = line.substr(0, line.find_last_not_of(kBlank) + 1);
+    quoted_ = !end.ends_with(kQuotes);
+    text_ += quoted_ ? line : end.substr(0, end.size() - kQuotes.size());
+    return !quoted_;
+  }
+  const bool more = line.ends_with('\\');
+  text_ += line.substr(0, line.size() - (more ? 1 : 0));
+  if (more) text_ += '\n';
+  return !more;
+}
+
+ChatLine ChatInput::take() {
+  const std::string text = std::exchange(text_, {});
+  quoted_ = false;
+  if (!std::exchange(question_, false)) return parse_chat_line(text);
+  const std::string question(trimmed(text));
+  return {.kind = question.empty() ? ChatLine::Kind::kEmpty : ChatLine::Kind::kQuestion, .text = question};
 }
 
 Chat::Chat(Engine& engine, ChatOptions options) : engine_(engine), options_(std::move(options)) {
@@ -94,7 +123,8 @@ GenerateResult Chat::run(const std::vector<int32_t>& ids, int64_t most_tokens, c
   if (tokens + 1 > limit) {
     throw_error(ExitCode::kBadInput, "the conversation",
                 str("has ", tokens, " tokens with this, the context holds ", limit, " with the answer"),
-                turns_.empty() ? "Give less text, or raise -c if the model allows"
+                turns_.empty() ? "--long split reads summaries of its parts, --truncate middle cuts it. Or give less "
+                                 "text, or raise -c if the model allows"
                                : "Ask less, or start over with /new; -c raises the context if the model allows");
   }
   GenerateOptions run = options_.generate;

@@ -23,17 +23,36 @@ namespace headrace {
 
 // A line of the terminal or of a pipe.
 struct ChatLine {
-  enum class Kind { kQuestion, kEmpty, kNew, kStats, kSave, kHelp, kQuit, kWrong };
+  enum class Kind { kQuestion, kEmpty, kNew, kStats, kSave, kRead, kHelp, kQuit, kWrong };
   Kind kind = Kind::kEmpty;
-  std::string text{};  // the question, the file of /save, or what is wrong with the line
+  std::string text{};  // the question, the file of /save or /read, or what is wrong with the line
 };
 ChatLine parse_chat_line(std::string_view line);
+inline constexpr const char* kChatCommands[] = {"/help", "/new", "/quit", "/read ", "/save ", "/stats"};
+
+// Joins the lines of one message: a \ at a line's end continues it, and lines between two \"\"\" are a question as they
+// are, whatever they begin with.
+class ChatInput {
+ public:
+  // True: the message is complete.
+  bool add(std::string_view line);
+  bool begun() const { return quoted_ || !text_.empty(); }
+  // The message so far, which need not be complete; the next line begins another.
+  ChatLine take();
+  void drop() { *this = {}; }
+
+ private:
+  std::string text_;
+  bool quoted_ = false, question_ = false;
+};
 inline constexpr const char* kChatHelp =
     "/new         start over; the documents stay\n"
+    "/read FILE   read a document, which goes before the next question\n"
     "/stats       show tokens and times\n"
     "/save FILE   write the conversation as JSON messages\n"
     "/help        show this\n"
     "/quit        end, as Ctrl-D does\n"
+    "A \\ at a line's end continues it; \"\"\" begins and ends a question of several lines. Tab completes.\n"
     "Ctrl-C stops an answer; at the prompt, a second one ends the chat.\n";
 
 struct ChatOptions {

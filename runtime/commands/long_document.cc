@@ -7,6 +7,25 @@
 #include "runtime/text/split.h"
 
 namespace headrace {
+namespace {
+
+// As many parts as split_to_fit() makes, of about the same size: the last of them is else as short as it happens to be.
+std::vector<std::string_view> split_evenly(std::string_view text, int64_t most, const CountTokens& count) {
+  std::vector<std::string_view> parts = split_to_fit(text, most, count);
+  if (parts.size() < 2) return parts;
+  int64_t tokens = 0;
+  for (const std::string_view part : parts) tokens += count(part);
+  const auto mean = static_cast<double>(tokens) / static_cast<double>(parts.size());
+  for (const double slack : {1.02, 1.06, 1.15, 1.3}) {  // parts end where paragraphs do
+    const auto even = static_cast<int64_t>(mean * slack) + 1;
+    if (even >= most) break;
+    std::vector<std::string_view> equal = split_to_fit(text, even, count);
+    if (equal.size() == parts.size()) return equal;
+  }
+  return parts;
+}
+
+}  // namespace
 
 GenerateResult answer_long(const std::string& file, const std::string& text, const PromptRules& rules,
                            const EncodePrompt& encode, const AnswerPrompt& answer) {
@@ -23,7 +42,7 @@ GenerateResult answer_long(const std::string& file, const std::string& text, con
       result.parts = std::move(done);
       return result;
     }
-    const std::vector<std::string_view> parts = split_to_fit(current, most, count);
+    const std::vector<std::string_view> parts = split_evenly(current, most, count);
     if (parts.empty()) {
       throw_error(
           ExitCode::kBadInput, file,
@@ -50,8 +69,10 @@ GenerateResult answer_long(const std::string& file, const std::string& text, con
                       .first_byte = static_cast<uint64_t>(parts[i].data() - current.data()),
                       .bytes = parts[i].size(),
                       .prompt_tokens = part.prompt_tokens,
+                      .tokens = static_cast<int64_t>(part.token_ids.size()),
                       .ttft_ms = part.timings.ttft_ms,
                       .decode_ms = part.timings.decode_ms,
+                      .cut = part.finish_reason == FinishReason::kLength,
                       .text = std::move(part.text)});
     }
     current = std::move(joined);

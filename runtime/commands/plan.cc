@@ -10,16 +10,14 @@
 #include "cache/minimum_budgets.h"
 #include "offload/device/dry_run_device.h"
 #include "offload/host/host_limits.h"
+#include "runtime/commands/plan_settings.h"
 #include "runtime/commands/profile_store.h"
-#include "runtime/model/files/shapes.h"
-#include "runtime/model/random_checkpoint.h"
 
 namespace headrace {
 namespace {
 
 constexpr uint64_t kLeftToOthers = 512 * kMiB;  // as on a present GPU (docs/design.md, section 11)
 constexpr uint64_t kEndless = uint64_t{1} << 50;
-constexpr int64_t kMaxOfAShape = int64_t{64} << 20;  // in tokens: terabytes even with the smallest
 
 // A card that is not present, with the requested budgets, or a machine like this one.
 DryRunCard dry_run_card(const GpuSpec& card, const DeviceOptions& options) {
@@ -59,11 +57,20 @@ class Planner {
   void note_assumed();
   void use_kept_rates();
   std::optional<KeptRates> profile_of(const std::vector<KeptRates>& entries) const;
-  std::unique_ptr<Engine> engine_on(const DryRunCard& card) const;
+  std::unique_ptr<Engine> engine_on(const DryRunCard& card) const {
+    return open_plan_engine(options_, card, report_.rates);
+  }
   GenerateOptions run_options(std::optional<KvMode> kv) const {
     return {.max_tokens = options_.output_tokens, .kv = kv};
   }
-  RunPlan plan_on(const DryRunCard& card, std::optional<KvMode> kv) const;
+  // What needs the least memory of what --verify auto may choose.
+  GenerateOptions least_run(std::optional<KvMode> kv) const {
+    GenerateOptions run = run_options(kv);
+    const VerifyOptions& verify = options_.engine.verify;
+    if (verify.mode == VerifyMode::kAuto && !verify.names_partial()) run.verify = {.mode = VerifyMode::kFull};
+    return run;
+  }
+  RunPlan plan_on(const DryRunCard& card, const GenerateOptions& run) const;
   void check_context(const Engine& engine) const;
   void refused(const Error& error);
   void advise(const DoesNotFit& refusal);
@@ -80,7 +87,9 @@ class Planner {
 
 // Reads the device's properties and releases it: planning uses none of its memory.
 void Planner::choose_device() {
-  if (!options_.gpu.empty()) {
+  if (options_.card) {
+    dry_run_ = *options_.card;
+  } else if (!options_.gpu.empty()) {
     card_ = find_gpu(options_.gpu);
     dry_run_ = dry_run_card(*card_, options_.engine.device);
   } else {
@@ -156,23 +165,6 @@ void Planner::note_assumed() {
   }
 }
 
-std::unique_ptr<Engine> Planner::engine_on(const DryRunCard& card) const {
-  EngineOptions engine = options_.engine;
-  engine.want_tokenizer = false;
-  engine.rates_of = [rates = report_.rates](const Device&) { return rates; };
-  std::unique_ptr<Checkpoint> checkpoint;
-  if (!options_.shape.empty()) {
-    if (engine.ctx_size > kMaxOfAShape) {
-      throw_error(ExitCode::kUsage, "--ctx-size",
-                  str(engine.ctx_size, " tokens are more than the ", kMaxOfAShape, " that are planned for a shape"));
-    }
-    Shape shape = find_shape(options_.shape);  // has no trained context length, so it accepts any
-    shape.config.max_positions = std::max(shape.config.max_positions, engine.ctx_size);
-    checkpoint = make_random_checkpoint(shape.name, shape.config, 0, options_.shape_weights);
-  }
-  return std::make_unique<Engine>(engine, std::move(checkpoint), open_dry_run_device(card));
-}
-
 void Planner::check_context(const Engine& engine) const {
   if (options_.output_tokens < engine.context_limit()) return;
   throw_error(
@@ -180,9 +172,9 @@ void Planner::check_context(const Engine& engine) const {
       str(options_.output_tokens, " tokens leave no room for a prompt in a context of ", engine.context_limit()));
 }
 
-RunPlan Planner::plan_on(const DryRunCard& card, std::optional<KvMode> kv) const {
+RunPlan Planner::plan_on(const DryRunCard& card, const GenerateOptions& run) const {
   const std::unique_ptr<Engine> engine = engine_on(card);
-  return engine->plan(engine->context_limit() - options_.output_tokens, run_options(kv));
+  return engine->plan(engine->context_limit() - options_.output_tokens, run);
 }
 
 // The memory of this run on a device without limits, weights included.
@@ -190,7 +182,7 @@ void Planner::need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const 
   DryRunCard endless = dry_run_;
   endless.vram_bytes = endless.host_bytes = kEndless;
   try {
-    const RunPlan plan = plan_on(endless, kv);
+    const RunPlan plan = plan_on(endless, least_run(kv));
     *vram_bytes = plan.memory.vram_bytes + whole_pages(plan.weights_bytes) + whole_pages(plan.draft_weights_bytes) +
                   dry_run_.taken_bytes;
     // A run omits these if they do not fit.
@@ -205,7 +197,7 @@ int64_t Planner::longest_context(const Engine& engine, int64_t guess) const {
   int64_t low = options_.output_tokens, high = engine.context_limit(), step = 1;
   for (int64_t at = guess; low + 1 < high; step *= 2) {
     if (at <= low || at >= high) at = low + (high - low) / 2;
-    const bool fits = engine.try_plan(at - options_.output_tokens, {.max_tokens = options_.output_tokens}).has_value();
+    const bool fits = engine.try_plan(at - options_.output_tokens, least_run(std::nullopt)).has_value();
     (fits ? low : high) = at;
     at += fits ? step : -step;
   }
@@ -214,7 +206,7 @@ int64_t Planner::longest_context(const Engine& engine, int64_t guess) const {
 
 bool Planner::fits_auto() const {
   const std::unique_ptr<Engine> engine = engine_on(dry_run_);
-  return engine->try_plan(engine->context_limit() - options_.output_tokens, run_options(KvMode::kAuto)).has_value();
+  return engine->try_plan(engine->context_limit() - options_.output_tokens, least_run(KvMode::kAuto)).has_value();
 }
 
 // The planner counts free bytes, a flag all bytes: the difference does not depend on the plan.
@@ -237,13 +229,13 @@ void Planner::advise_for_weights() {
   try {
     DryRunCard larger = dry_run_;
     larger.vram_bytes = larger.host_bytes = kEndless;
-    const RunPlan plan = plan_on(larger, std::nullopt);
+    const RunPlan plan = plan_on(larger, least_run(std::nullopt));
     larger = dry_run_;
     larger.vram_bytes =
         dry_run_.taken_bytes + whole_pages(plan.weights_bytes) + whole_pages(plan.draft_weights_bytes) + kPageBytes;
     if (report_.one_memory) larger.host_bytes = larger.vram_bytes;
     try {
-      plan_on(larger, std::nullopt);
+      plan_on(larger, least_run(std::nullopt));
     } catch (const DoesNotFit& refusal) {
       const PlanInput& in = refusal.input();
       const MinimumBudgets& minimum = refusal.minimum();
@@ -280,9 +272,10 @@ PlanReport Planner::run() {
     report_.output_tokens = options_.output_tokens;
     report_.weights_note = any->weights_note();
     report_.cache_note = any->cache_note();
+    note_context(options_, *any, &report_);
   }
   try {
-    report_.run = plan_on(dry_run_, std::nullopt);
+    report_.run = plan_on(dry_run_, run_options(std::nullopt));
   } catch (const Error& error) {
     refused(error);
   }
@@ -290,6 +283,7 @@ PlanReport Planner::run() {
     report_.predicted = predict(*report_.run, *report_.rates);
     note_assumed();
   }
+  report_.settings = compare_settings(options_, dry_run_, report_);
   return std::move(report_);
 }
 

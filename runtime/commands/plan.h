@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "offload/device/dry_run_device.h"
 #include "runtime/commands/profile_store.h"
 #include "runtime/engine/engine.h"
 #include "runtime/model/weight_mixture.h"
@@ -16,12 +17,22 @@ namespace headrace {
 
 struct PlanOptions {
   EngineOptions engine;                          // its rates_of and want_tokenizer are ignored
-  std::string shape;                             // instead of engine.model (runtime/model/files/shapes.h)
+  std::string shape{};                           // instead of engine.model (runtime/model/files/shapes.h)
   const WeightMixture* shape_weights = nullptr;  // of the shape; null: they are not quantised
-  std::string gpu;              // a card by its data sheet instead of a present device (cache/gpu_specs.h); empty: none
-  std::string profile;          // a file of profiles; empty: the kept one
+  std::string gpu{};            // a card by its data sheet instead of a present device (cache/gpu_specs.h); empty: none
+  std::string profile{};        // a file of profiles; empty: the kept one
   int64_t output_tokens = 256;  // of the context
   int64_t now = 0;              // seconds since 1970, for the profile's age; 0: the system's time
+  std::optional<DryRunCard> card{};  // a device that is open, instead of engine.device and gpu
+};
+
+// The same run with other settings, side by side with it.
+struct PlanSetting {
+  std::string flags;                         // "--weights q4_k -ctk int8 -ctv int8"; empty: the run as it is asked for
+  std::string weights{}, cache{}, verify{};  // "bf16", "int8", "lossless"; verify is empty if it does not fit
+  bool fits = false;
+  std::optional<double> first_token_ms{}, tokens_per_s{};  // none: unknown
+  bool at_least = false;                                   // as in Prediction
 };
 
 // What would fit if the plan does not.
@@ -58,12 +69,22 @@ struct PlanReport {
   std::optional<int64_t> age_s;    // of that profile; none: unknown
   std::vector<RateSpread> spread;  // of its rounds; empty: unknown
   std::optional<Prediction> predicted;
+  std::vector<PlanSetting> settings;  // the run first
+  bool quantised = false;             // its weights, in the files or as they are loaded
+  // Tokens that the model was made for, and the flags by which its card extends them; empty: it does not, or they are
+  // given.
+  int64_t own_context_tokens = 0;
+  std::string card_rope;
 
   uint64_t device_bytes() const;  // peak, weights included
 };
 
 // Throws Error, except for a run that does not fit: that is a report.
 PlanReport make_plan_report(const PlanOptions& options);
+
+// What other settings would cost a run that the engine has done; empty: unknown. `options`: the engine's.
+std::vector<PlanSetting> settings_beside(const Engine& engine, const EngineOptions& options, int64_t prompt_tokens,
+                                         int64_t output_tokens);
 
 // One JSON object, indented, with a newline.
 std::string plan_json(const PlanReport& report);

@@ -69,8 +69,21 @@ ordered_json predicted_json(const PlanReport& report) {
     if (p.estimate->tau > 0) out["estimate"]["tau"] = p.estimate->tau;
   }
   if (p.draft_ms > 0) out["draft_ms"] = three_decimals(p.draft_ms);
-  if (report.run->draft.empty() && !p.has_partial && p.full.known)
-    out["tokens_per_s"] = three_decimals(1e3 / p.full.ms());
+  if (p.tokens_per_s) out["tokens_per_s"] = three_decimals(*p.tokens_per_s);
+  if (p.tokens_per_s && p.at_least) out["tokens_per_s_at_least"] = true;
+  return out;
+}
+
+ordered_json settings_json(const PlanReport& report) {
+  ordered_json out = ordered_json::array();
+  for (const PlanSetting& setting : report.settings) {
+    ordered_json row = {
+        {"flags", setting.flags}, {"weights", setting.weights}, {"cache", setting.cache}, {"fits", setting.fits}};
+    if (!setting.verify.empty()) row["verify"] = setting.verify;
+    if (setting.first_token_ms) row["first_token_ms"] = three_decimals(*setting.first_token_ms);
+    if (setting.tokens_per_s) row["tokens_per_s"] = three_decimals(*setting.tokens_per_s);
+    out.push_back(std::move(row));
+  }
   return out;
 }
 
@@ -103,6 +116,7 @@ std::string plan_json(const PlanReport& report) {
                       {"fits", report.run.has_value()}};
   if (report.run) {
     out["verify"] = verify_mode_name(report.run->verify);
+    if (*report.run->verify_note != '\0') out["verify_note"] = report.run->verify_note;
     if (report.run->partial.on()) out["partial_kv"] = report.run->partial.name();
     if (!report.run->draft.empty()) {
       out["draft"] = report.run->draft;
@@ -128,6 +142,9 @@ std::string plan_json(const PlanReport& report) {
     if (report.age_s) out["profile"]["age_s"] = *report.age_s;
   }
   if (report.predicted) out["predicted"] = predicted_json(report);
+  out["own_context_tokens"] = report.own_context_tokens;
+  if (!report.card_rope.empty()) out["card_rope"] = report.card_rope;
+  out["settings"] = settings_json(report);
   return report_text(out);
 }
 

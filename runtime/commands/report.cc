@@ -157,6 +157,8 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
                              {"first_byte", part.first_byte},
                              {"bytes", part.bytes},
                              {"prompt_tokens", part.prompt_tokens},
+                             {"tokens", part.tokens},
+                             {"cut", part.cut},
                              {"ttft_ms", rounded(part.ttft_ms)},
                              {"decode_ms", rounded(part.decode_ms)},
                              {"text", part.text}});
@@ -167,6 +169,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
   }
   line["finish_reason"] = finish_reason_name(result.finish_reason);
   if (result.incomplete) line["incomplete_json"] = true;
+  if (*result.verify_note != '\0') line["verify_note"] = result.verify_note;
   if (result.thinking.tokens > 0) line["reasoning_tokens"] = result.thinking.tokens;
   line["timings"] = {{"load_ms", rounded(t.load_ms)},
                      {"host_memory_ms", rounded(t.host_memory_ms)},

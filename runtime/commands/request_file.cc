@@ -148,6 +148,18 @@ std::string RequestFile::name(const Line& line) const {
   return line.custom_id.empty() ? str("line ", line.number) : line.custom_id;
 }
 
+std::string make_request_line(const NewRequest& request) {
+  using nlohmann::ordered_json;
+  ordered_json messages = ordered_json::array();
+  if (!request.system.empty()) messages.push_back({{"role", "system"}, {"content", request.system}});
+  messages.push_back({{"role", "user"}, {"content", request.user}});
+  ordered_json body = {{"model", request.model}, {"messages", messages}};
+  if (request.max_tokens > 0) body["max_tokens"] = request.max_tokens;
+  const ordered_json line = {
+      {"custom_id", request.custom_id}, {"method", "POST"}, {"url", "/v1/chat/completions"}, {"body", body}};
+  return line.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // a file's name may be any bytes
+}
+
 void order_by_beginnings(std::vector<RequestFile::Line>* lines) {
   // At a length that it does not reach, a line is ordered by its own place.
   const auto place = [](const RequestFile::Line& line, size_t level) {

@@ -56,6 +56,13 @@ class RequestFile {
   std::vector<std::unordered_map<uint64_t, size_t>> seen_;  // a length of beginnings -> hash -> first line
 };
 
+struct NewRequest {
+  std::string custom_id, model, system, user;  // system: empty: none
+  int64_t max_tokens = -1;                     // -1: none
+};
+// A line of such a file, for /v1/chat/completions, without its newline. All text is UTF-8.
+std::string make_request_line(const NewRequest& request);
+
 // Sorts requests so that those with the same beginning are neighbours and one can use the rows of the previous one;
 // groups keep the order in which they first appear.
 void order_by_beginnings(std::vector<RequestFile::Line>* lines);

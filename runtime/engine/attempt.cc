@@ -50,6 +50,7 @@ void Attempt::report_plan() {
   const std::optional<MachineRates>& rates = run_.engine.rates;
   result.plan = prepared_.plan.memory;
   result.memory_note = setup.memory_note;
+  result.verify_note = setup.verify_note;
   result.thinking = run_.engine.thinking_after(run_.prompt);
   if (setup.model != nullptr) result.draft_window = setup.model->window(setup.draft_run());
   if (rates) result.link_peak_gb_per_s = rates->to_device_gb_per_s;

@@ -9,6 +9,7 @@
 #include "runtime/draft/open/open_draft.h"
 #include "runtime/engine/attempt.h"
 #include "runtime/engine/savings.h"
+#include "runtime/model/card_rope.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/prefix/cache_key.h"
 #include "runtime/prefix/fingerprint_cache.h"
@@ -28,11 +29,20 @@ void append_unique(const std::vector<int32_t>& more, std::vector<int32_t>* ids) 
   }
 }
 
+// What allows more tokens than a model has positions.
+std::string extend_hint(const ModelConfig& own, int64_t tokens) {
+  const std::optional<RopeOverrides> card = card_rope(own);
+  const bool enough = card && tokens <= with_rope(own, *card).max_positions;
+  return str("Leave -c out to use them all",
+             enough ? ", or extend them as the model's card does: " + rope_flags_text(*card) : ".");
+}
+
 }  // namespace
 
 void Engine::Impl::open() {
   const HostClock::time_point start = HostClock::now();
   if (!device) device = open_device(options.device);
+  limits = dry_run_of(*device);
   if (options.rates_of) rates = options.rates_of(*device);
   if (!checkpoint) checkpoint = open_checkpoint(options.model);
   if (options.want_tokenizer) {
@@ -44,7 +54,7 @@ void Engine::Impl::open() {
     throw_error(ExitCode::kUsage, "--ctx-size",
                 str(options.ctx_size, " is more than the ", config.max_positions, " positions that ",
                     checkpoint->path(), " has"),
-                "Leave -c out to use them all.");
+                extend_hint(checkpoint->config(), options.ctx_size));
   }
   end_ids = config.end_ids;
   if (tokenizer) append_unique({tokenizer->eos()}, &end_ids);

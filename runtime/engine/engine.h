@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "offload/device/device.h"
+#include "offload/device/dry_run_device.h"
 #include "offload/device/trace_file.h"
 #include "runtime/base/progress.h"
 #include "runtime/engine/options.h"
@@ -70,8 +71,10 @@ class Engine {
 
   // Values that do not change; any thread.
   const ModelConfig& config() const;
-  const Tokenizer& tokenizer() const;  // REQUIRES: want_tokenizer
+  const ModelConfig& own_config() const;  // without --rope-*
+  const Tokenizer& tokenizer() const;     // REQUIRES: want_tokenizer
   const Device& device() const;
+  const DryRunCard& card() const;  // the same for planning: its budgets, and what others had of them at first
   DType dtype() const;
   bool prefills_in_int8() const;                    // by --prefill-type
   std::vector<WeightTypeUse> weight_types() const;  // of the model's weights

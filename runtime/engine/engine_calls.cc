@@ -77,11 +77,13 @@ std::optional<TraceSummary> Engine::write_trace() {
 }
 
 const ModelConfig& Engine::config() const { return impl_->config; }
+const ModelConfig& Engine::own_config() const { return impl_->checkpoint->config(); }
 const Tokenizer& Engine::tokenizer() const {
   CHECK(impl_->tokenizer.has_value());
   return *impl_->tokenizer;
 }
 const Device& Engine::device() const { return *impl_->device; }
+const DryRunCard& Engine::card() const { return impl_->limits; }
 DType Engine::dtype() const { return impl_->weights->dtype(); }
 bool Engine::prefills_in_int8() const { return impl_->context().prefills_in_int8(); }
 std::vector<WeightTypeUse> Engine::weight_types() const { return impl_->weights->types(); }

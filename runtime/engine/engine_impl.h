@@ -9,6 +9,7 @@
 
 #include "cache/gpu_specs.h"
 #include "cache/minimum_budgets.h"
+#include "offload/device/dry_run_device.h"
 #include "offload/host/clock.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/kept_run.h"
@@ -25,6 +26,7 @@ namespace headrace {
 struct Engine::Impl {
   EngineOptions options;
   std::unique_ptr<Device> device;
+  DryRunCard limits;  // of the device, before anything of ours is in its memory
   std::unique_ptr<Checkpoint> checkpoint;
   ModelConfig config;  // the checkpoint's, with --rope-* in place
   std::optional<Tokenizer> tokenizer;

@@ -58,10 +58,26 @@ struct LeftOut {
 struct PartAnswer {
   int64_t level = 1;                   // 1: parts of the document; 2: parts of the answers of level 1; ...
   uint64_t first_byte = 0, bytes = 0;  // the part, in the text of its level
-  int64_t prompt_tokens = 0;
+  int64_t prompt_tokens = 0, tokens = 0;
   double ttft_ms = 0, decode_ms = 0;
+  bool cut = false;  // by -n
   std::string text;
 };
+
+struct PartTotals {
+  int64_t prompt_tokens = 0, tokens = 0, cut = 0;
+  double ms = 0;
+};
+inline PartTotals totals_of(const std::vector<PartAnswer>& parts) {
+  PartTotals all;
+  for (const PartAnswer& part : parts) {
+    all.prompt_tokens += part.prompt_tokens;
+    all.tokens += part.tokens;
+    all.cut += part.cut ? 1 : 0;
+    all.ms += part.ttft_ms + part.decode_ms;
+  }
+  return all;
+}
 
 // The part of an answer in which the model thinks.
 struct Thinking {
@@ -107,6 +123,7 @@ struct GenerateResult {
   PrefixUse prefix;                   // saved prefixes that were read and written
   MemoryPlan plan;
   std::string memory_note{};                  // RunPlan's
+  const char* verify_note = "";               // the same
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights
   const char* prefill_type = "";              // the arithmetic that read the prompt: "int8", "bf16"
   std::vector<std::string> damage{};          // weights that hold NaN or infinity: a line for each tensor

@@ -341,16 +341,6 @@ DoesNotFit Candidates::refusal() {
   return instead ? DoesNotFit(refused, *instead) : refused;
 }
 
-std::optional<SessionPlan> first_way(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
-  std::vector<int64_t> snapshots = fewer_snapshots(context, *setup);
-  snapshots.insert(snapshots.begin(), kAllSnapshots);
-  for (const int64_t most : snapshots) {
-    setup->session.most_snapshots = most;
-    if (std::optional<SessionPlan> plan = Candidates(context, run, setup).first_that_fits()) return plan;
-  }
-  return std::nullopt;
-}
-
 RunSetup resolved_anew(const RunContext& context, const GenerateOptions& run, const RunSetup& setup) {
   RunSetup anew = resolve_options(context, setup.session.prompt_tokens, run);
   anew.session.scores = setup.session.scores;
@@ -363,15 +353,26 @@ void set_first_kind(const RunContext& context, const GenerateOptions& run, RunSe
   set_partial(first_kind(*setup), pass_choices(context, run, *setup).front(), context, run, setup);
 }
 
+std::optional<SessionPlan> try_as_asked(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
+  std::vector<int64_t> snapshots = fewer_snapshots(context, *setup);
+  snapshots.insert(snapshots.begin(), kAllSnapshots);
+  for (const int64_t most : snapshots) {
+    setup->session.most_snapshots = most;
+    if (std::optional<SessionPlan> plan = Candidates(context, run, setup).first_that_fits()) return plan;
+  }
+  return std::nullopt;
+}
+
 std::optional<SessionPlan> try_finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup) {
-  if (std::optional<SessionPlan> plan = first_way(context, run, setup)) return plan;
+  if (std::optional<SessionPlan> plan = try_as_asked(context, run, setup)) return plan;
   if (const std::optional<GenerateOptions> full = without_partial(context, run, *setup)) {
     RunSetup anew = resolved_anew(context, *full, *setup);
     anew.session.prefix = setup->session.prefix;
-    if (std::optional<SessionPlan> plan = first_way(context, *full, &anew)) {
+    if (std::optional<SessionPlan> plan = try_as_asked(context, *full, &anew)) {
       *setup = std::move(anew);
-      setup->memory_note = "memory has no room for partial verification beside the draft " + setup->model->name() +
-                           ": each step reads the whole KV cache (--verify full)";
+      setup->memory_note = str("memory has no room for partial verification",
+                               setup->model != nullptr ? " beside the draft " + setup->model->name() : "",
+                               ": each step reads the whole KV cache (--verify full)");
       return plan;
     }
   }

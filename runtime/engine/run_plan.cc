@@ -193,8 +193,10 @@ Prediction predict(const RunPlan& plan, const MachineRates& rates) {
   out.full = predictor.full();
   out.draft_ms = predictor.draft();
   out.has_partial = plan.partial.on();
-  if (!out.has_partial) return out;
   const std::optional<double> tau = usual_tau(plan.draft);
+  if (plan.verify != VerifyMode::kApproximate) out.tokens_per_s = predicted_tokens_per_s(plan, rates);
+  out.at_least = !tau;
+  if (!out.has_partial) return out;
   out.partial = predictor.partial();
   out.refresh = predictor.refresh(plan.interval > 0 ? plan.interval : kUsualPending, tau.value_or(0));
   if (plan.verify == VerifyMode::kLossless && tau && out.partial.known && out.refresh.known) {
@@ -207,6 +209,10 @@ Prediction predict(const RunPlan& plan, const MachineRates& rates) {
 std::optional<double> predicted_tokens_per_s(const RunPlan& plan, const MachineRates& rates) {
   const Predictor predictor(plan, rates);
   const double tau = usual_tau(plan.draft).value_or(0);
+  if (!plan.partial.on()) {
+    const PassCost full = predictor.full();
+    return full.known ? std::optional((1 + tau) * 1e3 / (full.ms() + predictor.draft())) : std::nullopt;
+  }
   const PassCost partial = predictor.partial();
   if (!partial.known || !predictor.refresh(kUsualPending, tau).known) return std::nullopt;
   return predictor.estimate(partial.ms(), tau).tokens_per_s;

@@ -35,7 +35,8 @@ struct RunPlan {
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights
   const char* prefill_type = "";              // as in GenerateResult
   ModelSizes sizes{};
-  std::string memory_note{};  // what was left out because it did not fit; empty: nothing
+  std::string memory_note{};     // what was left out because it did not fit; empty: nothing
+  const char* verify_note = "";  // of --verify auto: why the run is full; empty: it is not, or was asked for
   bool recurrent() const { return sizes.recurrent.layers > 0; }
   MemoryPlan memory{};
 };
@@ -61,6 +62,9 @@ struct Prediction {
   bool has_partial = false;
   std::optional<RefreshEstimate> estimate{};
   double draft_ms = 0;  // time to propose a step's tree
+  // Of decoding. None: in an approximate run, and where a disk of unknown rate decides.
+  std::optional<double> tokens_per_s{};
+  bool at_least = false;  // nobody has measured how often this draft is right: without its guesses
 
   bool known() const { return prefill.known && full.known && partial.known && refresh.known; }
   const PassCost& of(StepMode mode) const {
@@ -70,8 +74,8 @@ struct Prediction {
 // REQUIRES: rates.known().
 Prediction predict(const RunPlan& plan, const MachineRates& rates);
 
-// Of a lossless run with a partial KV, to compare kinds of it: a draft whose success nobody has measured is taken to
-// have none. None: depends on a disk of unknown rate. REQUIRES: rates.known().
+// Of a lossless or full run, to compare kinds of partial KV and these with none: a draft whose success nobody has
+// measured is taken to have none. None: depends on a disk of unknown rate. REQUIRES: rates.known().
 std::optional<double> predicted_tokens_per_s(const RunPlan& plan, const MachineRates& rates);
 
 }  // namespace headrace

@@ -7,22 +7,19 @@
 namespace headrace {
 namespace {
 
-// Flags of partial steps with neither a mode nor a draft that would make it lossless. Where a draft is named, and where
-// none may be, the command line is checked as it is read.
-void check_partial(const RunContext& context, const GenerateOptions& run, const VerifyOptions& verify) {
-  const bool may_draft = context.draft_model != nullptr || !context.draft_left_out.empty();
-  if (run.verify || verify.mode || may_draft || !context.draft_is_usual || !verify.names_partial()) return;
-  throw_error(ExitCode::kUsage, "--verify", str(kNoPartialSteps, ", which is the default without a draft"),
-              "Add --verify lossless: this model's file has no MTP block, which would be the draft.");
-}
-
-// The verify mode: the flag's, else lossless if there is a draft.
-VerifyOptions verify_of(const RunContext& context, const GenerateOptions& run) {
+// The verify mode: the flag's, else lossless if partial steps are asked for, else what auto chooses.
+VerifyOptions verify_of(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run,
+                        const char** note) {
   VerifyOptions verify = run.verify.value_or(context.options.verify);
   const bool drafts = context.draft_model != nullptr && run.speculate;
-  const bool left_out = !context.draft_left_out.empty() && verify.names_partial();  // partial steps were asked for
-  check_partial(context, run, verify);
+  const bool asked = verify.names_partial(), left_out = !context.draft_left_out.empty() && asked;
+  if (verify.mode == VerifyMode::kAuto && asked) verify.mode = VerifyMode::kLossless;
   if (!verify.mode) verify.mode = drafts || left_out ? VerifyMode::kLossless : VerifyMode::kFull;
+  if (*verify.mode == VerifyMode::kAuto) {
+    const AutoVerify chosen = auto_verify(context, prompt_tokens, run);
+    verify.mode = chosen.mode;
+    *note = chosen.note;
+  }
   if (*verify.mode == VerifyMode::kApproximate && verify.interval == kAutoInterval)
     verify.interval = kPublishedInterval;
   CHECK(!verify.budget || partial_budget_fits(*verify.budget), "budget=", *verify.budget);  // the flag has checked it
@@ -127,7 +124,7 @@ void check_prompt(const RunContext& context, const std::vector<int32_t>& prompt,
 RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run) {
   RunSetup setup;
   setup.max_tokens = most_answer_tokens(context, prompt_tokens, run);
-  setup.verify = verify_of(context, run);
+  setup.verify = verify_of(context, prompt_tokens, run, &setup.verify_note);
   setup.model = run.speculate ? context.draft_model : nullptr;
   SessionOptions& session = setup.session = session_options(context, run, prompt_tokens, setup.max_tokens);
   if (!context.draft_left_out.empty() && run.speculate) {
@@ -150,6 +147,7 @@ RunSetup following_setup(const RunContext& context, const RunSetup& before, cons
   RunSetup setup;
   setup.max_tokens = most_answer_tokens(context, prompt.tokens, run);
   setup.verify = before.verify;
+  setup.verify_note = before.verify_note;
   setup.pending = before.pending;
   setup.most_tree_nodes = before.most_tree_nodes;
   setup.model = before.model;
@@ -185,6 +183,7 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
                .sizes = model_sizes(context.config, context.weights,
                                     row_shape(context.config, session.k_type, session.v_type, context.weights.dtype())),
                .memory_note = setup.memory_note,
+               .verify_note = setup.verify_note,
                .memory = memory};
   if (setup.model != nullptr) {
     plan.draft = setup.model->name();

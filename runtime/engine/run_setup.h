@@ -60,6 +60,7 @@ struct RunSetup {
   std::unique_ptr<Draft> draft;             // set by finalize()
   SessionOptions session;                   // with the draft; the engine sets the saved prefix
   std::string memory_note{};                // what was left out because it did not fit; empty: nothing
+  const char* verify_note = "";             // of --verify auto: why the run is full; empty: it is not, or was asked for
 
   DraftRun draft_run() const;
 };
@@ -82,6 +83,14 @@ int64_t most_answer_tokens(const RunContext& context, int64_t prompt_tokens, con
 void check_ids(const ModelConfig& config, const std::vector<int32_t>& ids);
 void check_prompt(const RunContext& context, const std::vector<int32_t>& prompt, const GenerateOptions& run);
 
+// The mode of --verify auto: lossless where a full run would stream, a lossless one fits and is not predicted to be
+// slower; else full. The text is the same. Plans both.
+struct AutoVerify {
+  VerifyMode mode = VerifyMode::kFull;
+  const char* note = "";  // RunSetup::verify_note
+};
+AutoVerify auto_verify(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);
+
 // The setup of a run that does not stream; finalize() adapts it.
 RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);
 
@@ -99,6 +108,8 @@ void set_first_kind(const RunContext& context, const GenerateOptions& run, RunSe
 std::optional<SessionPlan> try_finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
 // Searches for what would fit. REQUIRES: nothing does. The setup has been resolved anew, or tried.
 DoesNotFit refusal(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
+// try_finalize() with the draft and the partial KV as they are asked for: nothing is left out for less memory.
+std::optional<SessionPlan> try_as_asked(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
 // The plan, or throws the refusal.
 SessionPlan finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
 

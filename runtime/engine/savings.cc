@@ -39,7 +39,8 @@ std::optional<RunContext> without_draft(const RunContext& context, const RunSetu
 std::optional<GenerateOptions> without_partial(const RunContext& context, const GenerateOptions& run,
                                                const RunSetup& setup) {
   const VerifyOptions& asked = run.verify ? *run.verify : context.options.verify;
-  if (!context.draft_is_usual || setup.model == nullptr || asked.mode || asked.names_partial()) return std::nullopt;
+  if (asked.names_mode() || asked.names_partial() || setup.verify.mode == VerifyMode::kFull) return std::nullopt;
+  if (!asked.mode && (!context.draft_is_usual || setup.model == nullptr)) return std::nullopt;
   GenerateOptions full = run;
   full.verify = VerifyOptions{.mode = VerifyMode::kFull};
   return full;

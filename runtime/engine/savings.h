@@ -30,7 +30,8 @@ bool draft_may_shrink(const RunSetup& setup);
 // Fewer snapshots of recurrent states than the runs on one KV cache may have, the most first.
 std::vector<int64_t> fewer_snapshots(const RunContext& context, const RunSetup& setup);
 
-// The run without partial steps, where these may be left out for a draft: nobody named either.
+// The run without partial steps, where these may be left out: --verify auto chose them, or nobody named them or the
+// draft.
 std::optional<GenerateOptions> without_partial(const RunContext& context, const GenerateOptions& run,
                                                const RunSetup& setup);
 

@@ -13,9 +13,10 @@ enum class VerifyMode : uint8_t {
   kFull,         // every pass reads the full KV
   kLossless,     // partial steps are provisional: a refresh judges each token, and the text equals that of the full KV
   kApproximate,  // partial steps are final, as in SpecPV: a refresh corrects the KV, not the text
+  kAuto,         // an option alone: a run is lossless where passes over the full KV would stream, else full
 };
 inline const char* verify_mode_name(VerifyMode mode) {  // the value of --verify
-  constexpr const char* kNames[] = {"full", "lossless", "approximate"};
+  constexpr const char* kNames[] = {"full", "lossless", "approximate", "auto"};
   return kNames[static_cast<size_t>(mode)];
 }
 
@@ -27,7 +28,8 @@ constexpr bool partial_budget_fits(int64_t tokens) {
 }
 
 struct VerifyOptions {
-  // --verify; none: lossless with a draft. Without one, plain decoding reads the full KV.
+  // --verify, whose default is kAuto; options of partial steps beside that ask for a lossless run. None (of tests and
+  // benches): lossless with a draft, else full.
   std::optional<VerifyMode> mode{};
   PartialKind partial = PartialKind::kAuto;  // --partial-kv
   // --partial-budget: retrieved tokens of blocks, a multiple of 64; none: kUsualBudget. With a budget, kAuto is
@@ -49,6 +51,7 @@ struct VerifyOptions {
   }
   // Whether something is said that a run without partial steps ignores.
   bool names_partial() const { return *this != VerifyOptions{.mode = mode}; }
+  bool names_mode() const { return mode && *mode != VerifyMode::kAuto; }
   int64_t blocks() const { return budget.value_or(kUsualBudget) / kBlockRows; }
 };
 

@@ -143,7 +143,7 @@ DocumentPrompt document_prompt(const std::string& file, std::string_view text, c
   const auto ids_of = [&](std::string_view body) { return encode(std::string(body) + rules.instruction); };
   const int64_t answer = std::max<int64_t>(1, rules.answer_tokens);
   const int64_t most = std::max<int64_t>(1, rules.context_tokens - answer);
-  DocumentPrompt prompt{.ids = ids_of(text)};
+  DocumentPrompt prompt{.ids = ids_of(text), .text = std::string(text)};
   prompt.whole_tokens = static_cast<int64_t>(prompt.ids.size());
   if (prompt.whole_tokens <= most) return prompt;
   if (rules.truncate == Truncate::kNone) too_long(file, prompt.whole_tokens, answer, rules.context_tokens);
@@ -159,7 +159,8 @@ DocumentPrompt document_prompt(const std::string& file, std::string_view text, c
   const auto tokens = [&prompt] { return static_cast<double>(prompt.ids.size()); };
   for (int attempt = 0; attempt < 32 && tokens() > wanted; ++attempt) {
     bytes *= (0.999 - 0.02 * attempt) * (wanted - frame) / std::max(1.0, tokens() - frame);
-    prompt.ids = ids_of(without_middle(text, static_cast<size_t>(bytes)));
+    prompt.text = without_middle(text, static_cast<size_t>(bytes));
+    prompt.ids = ids_of(prompt.text);
   }
   if (tokens() > wanted) throw_error(ExitCode::kBadInput, file, "cannot be truncated to fit the context");
   return prompt;

@@ -46,7 +46,9 @@ DocumentLimit limit_of_context(int64_t context_tokens, uint64_t longest_token_by
 // Throws Error(kBadInput), or ContextExceeded, with both sizes and what to do.
 void check_document_size(const std::string& name, uint64_t bytes, const DocumentLimit& limit);
 inline constexpr const char* kShortenHint =
-    "Shorten it, ask for less with -n, raise -c/--ctx-size if the model allows, or use --truncate middle";
+    "summarize --long split answers it in parts, --truncate middle cuts it. Or shorten it, ask for less with -n, or "
+    "raise "
+    "-c/--ctx-size if the model allows";
 
 struct ReadOptions {
   DocumentLimit limit{};                         // a longer document is rejected before it is read
@@ -76,6 +78,7 @@ using EncodePrompt = std::function<std::vector<int32_t>(std::string_view user_te
 
 struct DocumentPrompt {
   std::vector<int32_t> ids;
+  std::string text;          // that they are of, without the instruction
   int64_t whole_tokens = 0;  // of the prompt with the whole text
   int64_t left_out_tokens() const { return whole_tokens - static_cast<int64_t>(ids.size()); }
 };

@@ -342,5 +342,31 @@ TEST_F(BatchProgram, KillNineLosesNothingAndAnswersNothingTwice) {
   EXPECT_EQ(answers("killed.jsonl"), answers("undisturbed.jsonl"));
 }
 
+// What make writes, batch answers: with the texts of summarize.
+TEST_F(ProgramTest, BatchMakeWritesRequestsForDocuments) {
+  const std::string a = folder_->write("make/a.txt", "First \"document\"."),
+                    b = folder_->write("make/b.txt", "Second.");
+  const std::string requests = *folder_ / "made.jsonl", answers = *folder_ / "made-answers.jsonl";
+  const Finished made = run_program({"batch", "make", *folder_ / "make", "-o", requests, "-n", "12"});
+  EXPECT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_EQ(run_program({"batch", "make", *folder_ / "make", "-n", "12"}).out, folder_->read("made.jsonl"));
+  EXPECT_EQ(run("batch", {"-i", requests, "-o", answers}).exit_code, 0);
+  const std::vector<nlohmann::json> lines = json_lines(folder_->read("made-answers.jsonl"));
+  ASSERT_EQ(lines.size(), 2u);
+  for (const nlohmann::json& line : lines) {
+    const std::string file = line["custom_id"];
+    EXPECT_TRUE(file == a || file == b) << file;
+    EXPECT_EQ(line["response"]["body"]["choices"][0]["message"]["content"].get<std::string>() + "\n",
+              run("summarize", {file, "-q"}).out);
+  }
+  const Finished system = run_program({"batch", "make", a, "--system", "Be brief.", "--instruction", ""});
+  const nlohmann::json body = nlohmann::json::parse(system.out)["body"];
+  EXPECT_EQ(body["messages"], nlohmann::json::parse(R"([{"role": "system", "content": "Be brief."},
+                                                        {"role": "user", "content": "First \"document\"."}])"));
+  EXPECT_EQ(body["max_tokens"], 1024);
+  EXPECT_EQ(run_program({"batch", "make", *folder_ / "none"}).exit_code, 3);
+  EXPECT_EQ(run_program({"batch", "make"}).exit_code, 2);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -69,6 +69,55 @@ TEST_F(ChatProgram, GoesOnAfterALineThatCannotBeAnswered) {
   EXPECT_NE(messages[0]["content"].get<std::string>().find("\n\nwhy?"), std::string::npos);
 }
 
+TEST_F(ChatProgram, ReadsMessagesOfSeveralLinesAndMoreDocuments) {
+  const std::string more = folder_->write("more.txt", "Another document.");
+  const auto answers = [&](const std::string& input) {
+    return json_lines(run("chat", flags({"--json", "-q"}), {.input = input}).out);
+  };
+  const std::vector<nlohmann::json> joined = answers("why\\\nnot?\n\"\"\"\n/new\n\nis a line\n\"\"\"\n");
+  ASSERT_EQ(joined.size(), 2u);
+  EXPECT_EQ(joined[0]["token_ids"], answers("\"\"\"why\nnot?\"\"\"\n")[0]["token_ids"]);
+  EXPECT_EQ(answers("\"\"\"never\nended").size(), 1u);
+  // A document goes before the next question alone.
+  const std::vector<nlohmann::json> read = answers("/read " + more + "\nwhy?\nand then?\n");
+  ASSERT_EQ(read.size(), 2u);
+  EXPECT_EQ(read[0]["token_ids"], answers("\"\"\"Another document.\n\nwhy?\"\"\"\n")[0]["token_ids"]);
+  EXPECT_LT(read[1]["prompt_tokens"].get<int>() - read[0]["prompt_tokens"].get<int>(), 80);
+  const Finished missing = run("chat", flags(), {.input = "/read " + more + "x\nwhy?\n"});
+  EXPECT_EQ(missing.exit_code, 3);
+  EXPECT_NE(missing.err.find("more.txtx"), std::string::npos) << missing.err;
+  EXPECT_NE(run("chat", flags(), {.input = "/read " + more + "\n"}).err.find("17 B of text, which go before"),
+            std::string::npos);
+}
+
+// As summarize does between documents; --quiet has the answers alone.
+TEST_F(ChatProgram, SeparatesTheAnswersOnAPipe) {
+  const std::string quiet = run("chat", flags({"-q"}), {.input = "why?\n"}).out;
+  const Finished both = run("chat", flags(), {.input = "why?\n/stats\nwhy\\\nnot?\n"});
+  EXPECT_TRUE(both.out.starts_with("==> why? <==\n" + quiet + "\n==> why ... <==\n")) << both.out;
+}
+
+TEST_F(ChatProgram, CutsOrSplitsADocumentThatIsTooLong) {
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "Paragraph " + std::to_string(i) + " has some words.\n\n";
+  const std::string document = folder_->write("too-long.txt", text);
+  const auto ask = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {document, "-c", "800", "--chat-template-file", template_, "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run("chat", args, {.input = "why?\n"});
+  };
+  const Finished refused = ask({});
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(refused.err.find("--long split"), std::string::npos) << refused.err;
+  for (const std::vector<std::string>& how : {std::vector<std::string>{"--truncate", "middle"}, {"--long", "split"}}) {
+    const Finished finished = ask(how);
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_LE(nlohmann::json::parse(finished.out)["prompt_tokens"], 800 - 12) << finished.out;
+    EXPECT_EQ(finished.err.find(": part 2 of ") != std::string::npos, how[0] == "--long") << finished.err;
+  }
+  EXPECT_EQ(ask({"--long", "split", "--truncate", "middle"}).exit_code, 2);
+}
+
 TEST_F(ChatProgram, ALineWithoutAnEndIsAnError) {
   std::string command = "exec '" HEADRACE_PROGRAM "'";
   for (const std::string& word : this->command({"-q"})) command += " '" + word + "'";
@@ -127,6 +176,32 @@ TEST_F(ChatProgram, EndsAtTheEndOfInput) {
   EXPECT_EQ(finished.exit_code, 0);
   const size_t help = finished.out.find("the documents stay");
   EXPECT_NE(finished.out.find("the documents stay", help + 1), std::string::npos) << finished.out;
+}
+
+// A paste is one message however many lines it has, and Tab completes commands and the names of files.
+TEST_F(ChatProgram, PastesAndCompletesOnATerminal) {
+  SKIP_WITHOUT_A_TERMINAL();
+  folder_->write("only-file-here/some-document.txt", "Another document.");
+  Program program(command({"-n", "5", "--ignore-eos"}), Program::Streams::kTerminal);
+  ASSERT_TRUE(program.read_until("\033[?2004h") && program.read_next("> "));
+  program.type("\033[200~one\r/quit\rthree\033[201~\n");
+  ASSERT_TRUE(program.read_next("tokens]") && program.read_next("> "));
+  program.type("/st\t\n");
+  ASSERT_TRUE(program.read_next("1 questions, ") && program.read_next("> "));
+  program.type("/r\t" + (*folder_ / "only-file-here/som") + "\t\n");
+  ASSERT_TRUE(program.read_next("17 B of text, which go before the next question") && program.read_next("> "));
+  program.type("first\\\n");
+  ASSERT_TRUE(program.read_next("... "));
+  program.type("second\n");
+  ASSERT_TRUE(program.read_next("tokens]") && program.read_next("> "));
+  program.type("/save " + (*folder_ / "pasted.json") + "\n");
+  ASSERT_TRUE(program.read_next("saved ") && program.read_next("> "));
+  program.type("\x04");
+  EXPECT_EQ(program.wait().exit_code, 0);
+  const nlohmann::json messages = nlohmann::json::parse(folder_->read("pasted.json"));
+  ASSERT_EQ(messages.size(), 4u) << messages.dump(1);
+  EXPECT_TRUE(messages[0]["content"].get<std::string>().ends_with("\n\none\n/quit\nthree")) << messages[0];
+  EXPECT_EQ(messages[2]["content"], "Another document.\n\nfirst\nsecond");
 }
 
 // While documents are read and answers are computed, the terminal is in canonical mode.

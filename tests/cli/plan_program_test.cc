@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -52,14 +53,17 @@ class PlanProgram : public ::testing::Test {
 };
 
 TEST_F(PlanProgram, SaysWhereAllLiesAndWhatItTakes) {
-  const Finished table = plan_8b({"-c", "61440"});
+  const Finished table = plan_8b({"-c", "61440", "--verify", "full", "--details"});
   EXPECT_EQ(table.exit_code, 0) << table.err;
   for (const char* part : {"llama-3.1-8b with random weights, bf16, on NVIDIA GeForce RTX 4090", "61,440 tokens",
                            "14.96 GiB  weights", "KV cache, ", "prefill", "to device", "bound by", "link", "tokens/s",
                            "by the data sheet of NVIDIA GeForce RTX 4090"}) {
     EXPECT_NE(table.out.find(part), std::string::npos) << part << "\n" << table.out;
   }
-  const Finished finished = plan_8b({"-c", "61440", "--json"});
+  const std::string answer = plan_8b({"-c", "61440", "--verify", "full"}).out;
+  EXPECT_EQ(table.out.find(answer), 0u) << "the details follow the answer";
+  EXPECT_EQ(answer.find("KV cache, "), std::string::npos) << answer;
+  const Finished finished = plan_8b({"-c", "61440", "--verify", "full", "--json"});
   const json report = json::parse(finished.out);
   EXPECT_EQ(report["fits"], true);
   EXPECT_LE(report["memory"]["vram_bytes"], report["vram_limit_bytes"]);
@@ -76,11 +80,68 @@ TEST_F(PlanProgram, SaysWhereAllLiesAndWhatItTakes) {
   EXPECT_EQ(weights, 16060522496u);
 }
 
+// Weights, cache and verification side by side, the run first; and each is what a plan of its own says.
+TEST_F(PlanProgram, ComparesTheSettingsThatMatter) {
+  const json report = json::parse(plan_8b({"-c", "61440", "--json"}).out);
+  EXPECT_EQ(report["verify"], "lossless");
+  const json& settings = report["settings"];
+  ASSERT_EQ(settings.size(), 5u) << settings.dump(1);
+  EXPECT_EQ(settings[0]["flags"], "");
+  EXPECT_EQ(settings[0]["tokens_per_s"], report["predicted"]["tokens_per_s"]);
+  std::vector<std::string> flags;
+  for (const json& setting : settings) {
+    flags.push_back(setting["flags"]);
+    std::vector<std::string> args = {"-c", "61440", "--json"};
+    std::istringstream words(flags.back());
+    for (std::string word; words >> word;) args.push_back(word);
+    const json alone = json::parse(plan_8b(args).out);
+    EXPECT_EQ(alone["predicted"]["tokens_per_s"], setting["tokens_per_s"]) << flags.back();
+    EXPECT_EQ(alone["predicted"]["prefill"]["ms"], setting["first_token_ms"]) << flags.back();
+    EXPECT_EQ(alone["verify"], setting["verify"]) << flags.back();
+  }
+  EXPECT_EQ(flags, (std::vector<std::string>{"", "--verify full", "--weights q4_k_m", "-ctk int8 -ctv int8",
+                                             "--weights q4_k_m -ctk int8 -ctv int8"}));
+  EXPECT_GT(settings[2]["tokens_per_s"], settings[1]["tokens_per_s"]);
+  // Where nothing streams, partial steps are no setting; what is small already has none that is smaller.
+  const json small =
+      json::parse(plan_8b({"-c", "8K", "--json", "--weights", "q4_k_m", "-ctk", "int8", "-ctv", "int8"}).out);
+  EXPECT_EQ(small["verify"], "full");
+  EXPECT_EQ(small["verify_note"], "nothing streams");
+  EXPECT_EQ(small["settings"].size(), 1u) << small["settings"].dump(1);
+  const json full = json::parse(plan_8b({"-c", "61440", "--verify", "full", "--json"}).out);
+  EXPECT_EQ(full["settings"][1]["flags"], "--verify auto");
+  // Of what does not fit, those that do.
+  const json refused = json::parse(plan({"qwen3-14b", "rtx4090", "16K", "--json"}).out);
+  EXPECT_EQ(refused["fits"], false);
+  EXPECT_EQ(refused["settings"][0]["fits"], false);
+  EXPECT_EQ(refused["settings"][1]["flags"], "--weights q4_k_m");
+  EXPECT_EQ(refused["settings"][1]["fits"], true);
+}
+
+TEST_F(PlanProgram, KnowsTheModelsContextAndWhatItsCardExtends) {
+  const std::vector<std::string> words = {"qwen3-14b", "rtx4090", "128K", "--weights", "q4_k_m", "--host-mem", "32GiB"};
+  const Finished finished = plan(words);
+  EXPECT_EQ(finished.exit_code, 0) << finished.out << finished.err;
+  const std::string line =
+      "\n  the model was made for 40,960 tokens; its card extends it: --rope-scaling yarn --rope-scale 4 "
+      "--yarn-orig-ctx 32768\n";
+  EXPECT_NE(finished.out.find(line), std::string::npos) << finished.out;
+  std::vector<std::string> extended = words;
+  extended.insert(extended.end(), {"--rope-scaling", "yarn", "--rope-scale", "4", "--yarn-orig-ctx", "32768"});
+  EXPECT_EQ(plan(extended).out.find("its card"), std::string::npos) << plan(extended).out;
+  const json own = json::parse(plan({"qwen3-14b", "h200", "--json"}).out);
+  EXPECT_EQ(own["context_tokens"], 40960);
+  EXPECT_EQ(own["own_context_tokens"], 40960);
+  EXPECT_EQ(plan({"qwen3-14b", "h200"}).out.find("was made for"), std::string::npos);
+  const Finished none = plan({"llama-2-7b", "h200", "16K"});
+  EXPECT_NE(none.out.find("\n  the model was made for 4,096 tokens\n"), std::string::npos) << none.out;
+}
+
 // Exit code 4, and what it advises fits.
 TEST_F(PlanProgram, SaysWhatWouldFit) {
   const Finished refused = plan_8b({"-c", "100000", "--vram", "20GiB"}, "2GiB");
   EXPECT_EQ(refused.exit_code, 4);
-  for (const char* part : {"does not fit: --host-mem: needs ", "what would:", "    -c ", "    --host-mem ",
+  for (const char* part : {"does not fit: --host-mem: needs ", "what would fit:", "    -c ", "    --host-mem ",
                            "    --spill DIR:", "--kv device, with all of it on the device, on another card"}) {
     EXPECT_NE(refused.out.find(part), std::string::npos) << part << "\n" << refused.out;
   }
@@ -120,7 +181,7 @@ TEST_F(PlanProgram, WhatItOffersIsTheLeastThatFits) {
   };
   int offered = 0, turn = 0;
   for (const Flags& asked :
-       {with(card, {{"-c", "128K"}, {"--host-mem", "11GiB"}}), with(card, {{"-c", "100001"}, {"--host-mem", "2GiB"}}),
+       {with(card, {{"-c", "128K"}, {"--host-mem", "10GiB"}}), with(card, {{"-c", "100001"}, {"--host-mem", "2GiB"}}),
         with(card, {{"-c", "128K"}, {"--host-mem", "4GiB"}, {"--spill", folder + ":700MiB"}}),
         with(card, {{"-c", "128K"}, {"--host-mem", "4GiB"}, {"--kv", "host"}}),
         with(card, {{"-c", "128K"}, {"--host-mem", "4GiB"}, {"--kv", "device"}}),
@@ -159,10 +220,11 @@ TEST_F(PlanProgram, WhatItOffersIsTheLeastThatFits) {
 
 // A card has what it has: more of it is another card, and with --kv as narrow as asked, a wider one may do.
 TEST_F(PlanProgram, OffersNoMoreThanTheCardHas) {
-  const Finished near = plan_8b({"-c", "128K"}, "11GiB"), far = plan_8b({"-c", "128K"}, "4GiB");
-  EXPECT_NE(near.out.find("    --host-mem 11266MiB\n"), std::string::npos) << near.out;
+  // The least host memory has 10 GiB of rows and the embeddings (1,002 MiB), in whose place the device has more rows.
+  const Finished near = plan_8b({"-c", "128K"}, "11200MiB"), far = plan_8b({"-c", "128K"}, "4GiB");
+  EXPECT_NE(near.out.find("    --host-mem 11242MiB\n"), std::string::npos) << near.out;
   EXPECT_NE(near.out.find("    --vram 23733MiB\n"), std::string::npos) << near.out;
-  EXPECT_NE(far.out.find("    --vram 30901MiB, on another card: this one has 23.52 GiB\n"), std::string::npos)
+  EXPECT_NE(far.out.find("    --vram 30667MiB, on another card: this one has 23.52 GiB\n"), std::string::npos)
       << far.out;
   const Finished narrow = plan_8b({"-c", "128K", "--kv", "device"}, "12GiB");
   EXPECT_EQ(narrow.exit_code, 4);
@@ -223,8 +285,13 @@ TEST_F(PlanProgram, ADiskIsATierToo) {
   EXPECT_EQ(refused.exit_code, 4);
   EXPECT_NE(refused.out.find("    --spill DIR:"), std::string::npos) << refused.out;
   const std::vector<std::string> spilled = {"-c", "61440", "--vram", "20GiB", "--spill", home_.path() + ":8GiB"};
-  const Finished table = plan_8b(spilled, "3GiB");
+  std::vector<std::string> in_full = spilled;
+  in_full.insert(in_full.end(), {"--details", "--verify", "full"});
+  Finished table = plan_8b(in_full, "3GiB");
   EXPECT_EQ(table.exit_code, 0) << table.out;
+  const size_t settings = table.out.find("\n  weights "), details = table.out.find("\n  the prompt is read");
+  ASSERT_LT(settings, details) << table.out;
+  table.out.erase(settings, details - settings);  // some of which need no disk
   EXPECT_NE(table.out.find("  disk "), std::string::npos) << table.out;
   EXPECT_NE(table.out.find("from disk, whose rate is unknown"), std::string::npos) << table.out;
   EXPECT_NE(table.out.find("\n  times that depend on the disk are unknown (headrace profile --disk DIR measures it)\n"),
@@ -234,7 +301,7 @@ TEST_F(PlanProgram, ADiskIsATierToo) {
     EXPECT_EQ(table.out.find(predicted), std::string::npos) << predicted << "\n" << table.out;
   }
   std::vector<std::string> as_json = spilled;
-  as_json.push_back("--json");
+  as_json.insert(as_json.end(), {"--verify", "full", "--json"});
   const json report = json::parse(plan_8b(as_json, "3GiB").out);
   EXPECT_GT(report["predicted"]["full"]["disk_bytes"], 1 << 30);
   EXPECT_LT(report["predicted"]["full"]["disk_bytes"], report["predicted"]["full"]["link_bytes"]);
@@ -250,7 +317,9 @@ TEST_F(PlanProgram, ADiskIsATierToo) {
 TEST_F(PlanProgram, WhatNeedsNoDiskIsForetold) {
   std::vector<std::string> args = {"-c",       "61440",   "--vram", "20GiB", "--spill", home_.path() + ":8GiB",
                                    "--verify", "lossless"};
-  const Finished table = plan_8b(args, "3GiB");
+  std::vector<std::string> in_full = args;
+  in_full.push_back("--details");
+  const Finished table = plan_8b(in_full, "3GiB");
   EXPECT_EQ(table.exit_code, 0) << table.out;
   for (const char* part : {"\n  then ", " partial steps/s and refreshes between them\n  by the data sheet of ",
                            "\n  times that depend on the disk are unknown ("}) {
@@ -267,7 +336,8 @@ TEST_F(PlanProgram, IsForModelsToo) {
   const Finished finished = plan({"-m", home_ / "model", "--device", "cpu", "-c", "200", "-n", "20"});
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   EXPECT_NE(finished.out.find("a prompt of 180 and 20 after it"), std::string::npos) << finished.out;
-  EXPECT_NE(finished.out.find("this device has not been measured"), std::string::npos) << finished.out;
+  EXPECT_NE(finished.out.find("\n  fits; no times: this device has not been measured"), std::string::npos)
+      << finished.out;
 }
 
 TEST_F(PlanProgram, UsesAProfile) {
@@ -326,7 +396,8 @@ TEST_F(PlanProgram, ADisksSpeedIsOfTheDiskThatWasMeasured) {
   const auto planned = [&](uint64_t file_system) {
     profile["disk"] = {{"folder", "/measured"}, {"file_system", file_system}};
     home_.write("p.json", profile.dump());
-    return plan_8b({"-c", "61440", "--vram", "20GiB", "--spill", home_.path() + ":8GiB", "--profile", home_ / "p.json"},
+    return plan_8b({"-c", "61440", "--vram", "20GiB", "--spill", home_.path() + ":8GiB", "--profile", home_ / "p.json",
+                    "--details", "--verify", "full"},
                    "3GiB");
   };
   const Finished same = planned(here.st_dev), other = planned(here.st_dev + 1);
@@ -350,17 +421,18 @@ TEST_F(PlanProgram, RefusesWhatMeansNothing) {
   home_.write("other.json", "{\"program\": \"another\"}");
   home_.write("newer.json", "{\"program\": \"headrace profile\", \"version\": 9}");
   home_.write("odd.json", "{\"program\": \"headrace profile\", \"version\": 1, \"device\": 7}");
-  for (const Case& c : {Case{{}, 2, "-m/--model or --shape"}, Case{{"--shape", "llama-9b"}, 2, "llama-9b"},
-                        Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx9090"}, 2, "rtx4090"},
-                        Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx4090", "--device", "cpu"}, 2, "--gpu"},
-                        Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx4090", "--vram", "30GiB"}, 4, "30.00 GiB"},
-                        Case{{"--shape", "smollm2-135m", "-c", "100", "-n", "100"}, 2, "leave no room"},
-                        Case{{"--shape", "smollm2-135m", "-c", "1000000000"}, 2, "--ctx-size: 1000000000 tokens"},
-                        Case{{"--shape", "smollm2-135m", "--partial-budget", "1K"}, 2, "--verify full"},
-                        Case{{"--shape", "smollm2-135m", "--profile", home_ / "gone.json"}, 3, "gone.json"},
-                        Case{{"--shape", "smollm2-135m", "--profile", home_ / "other.json"}, 3, "is not a profile"},
-                        Case{{"--shape", "smollm2-135m", "--profile", home_ / "newer.json"}, 3, "has version 9"},
-                        Case{{"--shape", "smollm2-135m", "--profile", home_ / "odd.json"}, 3, "is not a profile"}}) {
+  for (const Case& c :
+       {Case{{}, 2, "-m/--model or --shape"}, Case{{"--shape", "llama-9b"}, 2, "llama-9b"},
+        Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx9090"}, 2, "rtx4090"},
+        Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx4090", "--device", "cpu"}, 2, "--gpu"},
+        Case{{"--shape", "llama-3.1-8b", "--gpu", "rtx4090", "--vram", "30GiB"}, 4, "30.00 GiB"},
+        Case{{"--shape", "smollm2-135m", "-c", "100", "-n", "100"}, 2, "leave no room"},
+        Case{{"--shape", "smollm2-135m", "-c", "1000000000"}, 2, "--ctx-size: 1000000000 tokens"},
+        Case{{"--shape", "smollm2-135m", "--verify", "full", "--partial-budget", "1K"}, 2, "--verify full"},
+        Case{{"--shape", "smollm2-135m", "--profile", home_ / "gone.json"}, 3, "gone.json"},
+        Case{{"--shape", "smollm2-135m", "--profile", home_ / "other.json"}, 3, "is not a profile"},
+        Case{{"--shape", "smollm2-135m", "--profile", home_ / "newer.json"}, 3, "has version 9"},
+        Case{{"--shape", "smollm2-135m", "--profile", home_ / "odd.json"}, 3, "is not a profile"}}) {
     const Finished finished = plan(c.args);
     EXPECT_EQ(finished.exit_code, c.code) << json(c.args).dump() << finished.err;
     EXPECT_NE(finished.err.find(c.part), std::string::npos) << json(c.args).dump() << finished.err;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -96,11 +97,91 @@ TEST_F(ProgramTest, TruncateMiddleMakesItFit) {
   EXPECT_EQ(json::parse(folder_->read("truncated.jsonl"))["truncated"], line["truncated"]);
 }
 
+TEST_F(ProgramTest, SummariesHaveTheFormThatIsAskedFor) {
+  const std::string a = folder_->write("forms/a.txt", "First document."),
+                    b = folder_->write("forms/sub/a.txt", "Second document.");
+  const std::string first = run("summarize", {a, "-q"}).out;
+  const Finished md = run("summarize", {a, b, "--summary-format", "md", "-q"});
+  EXPECT_TRUE(md.out.starts_with("# " + a + "\n\n" + first)) << md.out;
+  EXPECT_NE(md.out.find("\n# " + b + "\n\n"), std::string::npos) << md.out;
+  const Finished csv = run("summarize", {a, "--summary-format", "csv", "-q"});
+  EXPECT_TRUE(csv.out.starts_with("file,prompt_tokens,tokens,seconds,finish_reason,summary\n\"" + a + "\","))
+      << csv.out;
+  EXPECT_NE(csv.out.find(",12,"), std::string::npos) << csv.out;
+  EXPECT_NE(csv.out.find(",length,\""), std::string::npos) << csv.out;
+  EXPECT_EQ(json_lines(run("summarize", {a, b, "--summary-format", "jsonl", "-q"}).out)[1]["file"], b);
+
+  const std::string out = *folder_ / "summaries/new";
+  const Finished files = run("summarize", {*folder_ / "forms", "--out-dir", out});
+  EXPECT_EQ(files.exit_code, 0) << files.err;
+  EXPECT_EQ(files.out, "");
+  EXPECT_EQ(folder_->read("summaries/new/a.txt.md"), "# " + a + "\n\n" + first + "\n");
+  EXPECT_TRUE(folder_->read("summaries/new/a.txt-2.md").starts_with("# " + b + "\n"));
+  EXPECT_EQ(run("summarize", {a, "--out-dir", out, "--summary-format", "text"}).exit_code, 0);
+  EXPECT_EQ(folder_->read("summaries/new/a.txt.txt"), first);
+  EXPECT_EQ(run("summarize", {a, "--out-dir", out, "-o", *folder_ / "x.jsonl"}).exit_code, 2);
+  EXPECT_EQ(run("summarize", {a, "--summary-format", "md", "--json"}).exit_code, 2);
+  EXPECT_EQ(run("summarize", {a, "--out-dir", b}).exit_code, 5);
+}
+
+// At the end of several: what each took, and how its summary begins.
+TEST_F(ProgramTest, SeveralSummariesEndInATable) {
+  const std::string a = folder_->write("table/a.txt", "First document."), b = folder_->write("table/b.txt", "bad \xff");
+  const Finished both = run("summarize", {a, b, "-o", *folder_ / "table.jsonl"});
+  const size_t heading = both.err.find("  tokens      time  first line\n");
+  ASSERT_NE(heading, std::string::npos) << both.err;
+  EXPECT_NE(both.err.find("a.txt", heading), std::string::npos) << both.err;
+  EXPECT_NE(both.err.find("b.txt", heading), std::string::npos) << both.err;
+  EXPECT_NE(both.err.find("error: ", heading), std::string::npos) << both.err;
+  EXPECT_LT(heading, both.err.find("1 summarized, 0 done before, 1 failed")) << both.err;
+  EXPECT_EQ(run("summarize", {a, "-o", *folder_ / "one.jsonl"}).err.find("first line"), std::string::npos);
+  EXPECT_EQ(run("summarize", {a, b, "-q"}).err.find("first line"), std::string::npos);
+}
+
+TEST_F(ProgramTest, ShardsOfDocumentsAreAllOfThem) {
+  std::set<std::string> names;
+  for (int i = 0; i < 7; ++i) {
+    names.insert(folder_->write("shards/" + std::to_string(i) + ".txt", "Document " + std::to_string(i) + "."));
+  }
+  std::set<std::string> done;
+  size_t lines = 0;
+  for (const std::string shard : {"0/3", "1/3", "2/3"}) {
+    const std::string out = *folder_ / "shards.jsonl";
+    const Finished finished = run("summarize", {*folder_ / "shards", "-o", out, "--shard", shard});
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    if (finished.err.find("no document is of this shard") != std::string::npos) continue;
+    for (const json& line : json_lines(folder_->read("shards.jsonl.part-" + shard.substr(0, 1) + "-of-3"))) {
+      done.insert(line["file"].get<std::string>());
+      ++lines;
+    }
+  }
+  EXPECT_EQ(done, names);
+  EXPECT_EQ(lines, names.size());
+  EXPECT_EQ(run("summarize", {*folder_ / "shards", "--shard", "3/3"}).exit_code, 2);
+}
+
+// Only --ignore-eos asks for a cut.
+TEST_F(ProgramTest, SaysThatAnAnswerIsCut) {
+  const std::vector<std::string> args = {"generate", "-m", model_, "-p", "Hello", "-t", "1", "-n", "3", "-q"};
+  const Finished cut = run_program(args);
+  EXPECT_EQ(cut.err, "note: the answer is cut after 3 tokens: -n allows more (-n -1: as many as fit)\n");
+  std::vector<std::string> more = args;
+  more.push_back("--ignore-eos");
+  EXPECT_EQ(run_program(more).err, "");
+  const std::string a = folder_->write("cut/a.txt", "First."), b = folder_->write("cut/b.txt", "Second.");
+  const Finished two = run_program({"summarize", a, b, "-m", model_, "-t", "1", "-n", "3", "-q"});
+  EXPECT_NE(two.err.find("note: " + b + ": the answer is cut after 3 tokens"), std::string::npos) << two.err;
+  const Finished full = run_program({"generate", "-m", model_, "-p", "Hello", "-t", "1", "-c", "60", "-q"});
+  EXPECT_NE(full.err.find(" tokens: the context is full (-c)\n"), std::string::npos) << full.err;
+}
+
 TEST_F(ProgramTest, LongSplitSummarizesPartsThenTheirSummaries) {
   std::string text;
   for (int i = 0; i < 60; ++i) text += "Paragraph " + std::to_string(i) + " has some words.\n\n";
   const std::string file = folder_->write("split.txt", text);
-  EXPECT_EQ(run("summarize", {file, "-c", "500"}).exit_code, 3);
+  const Finished refused = run("summarize", {file, "-c", "500"});
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_LT(refused.err.find("--long split"), refused.err.find("--truncate middle")) << refused.err;
   const Finished finished = run("summarize", {file, "-c", "500", "--long", "split", "--json"});
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   const json line = json::parse(finished.out);
@@ -111,7 +192,10 @@ TEST_F(ProgramTest, LongSplitSummarizesPartsThenTheirSummaries) {
     EXPECT_TRUE(text.substr(part["first_byte"], part["bytes"]).starts_with("Paragraph "));
   }
   EXPECT_NE(finished.err.find("part 2 of "), std::string::npos) << finished.err;
-  EXPECT_NE(finished.err.find(" answered before: the text was longer than the context"), std::string::npos)
+  const size_t parts = finished.err.find(" answered before: the text was longer than the context; ");
+  ASSERT_NE(parts, std::string::npos) << finished.err;
+  EXPECT_NE(finished.err.find(" in all; " + std::to_string(line["parts"].size()) + " cut by -n\n", parts),
+            std::string::npos)
       << finished.err;
   // What fits has no parts, and the text of a run without.
   const std::string small = folder_->write("small.txt", "First document.");

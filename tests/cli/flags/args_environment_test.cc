@@ -88,7 +88,8 @@ TEST(Args, AVariableThatMeansNothingHereIsPassedOver) {
     return generate(more).engine.verify;
   };
   const Variables variables({{"HEADRACE_PARTIAL_BUDGET", "1K"}, {"HEADRACE_REFRESH_INTERVAL", "20"}});
-  EXPECT_EQ(verify({}), VerifyOptions{});
+  EXPECT_EQ(verify({}), VerifyOptions{.mode = VerifyMode::kAuto});
+  EXPECT_EQ(verify({"--spec-type", "none"}), VerifyOptions{.mode = VerifyMode::kAuto});
   EXPECT_EQ(verify({"--spec-type", "ngram-simple"}).budget, 1024);
   EXPECT_EQ(verify({"--spec-type", "ngram-simple"}).interval, 20);
   EXPECT_EQ(verify({"--spec-type", "ngram-simple", "--verify", "full"}).budget, std::nullopt);
@@ -97,7 +98,7 @@ TEST(Args, AVariableThatMeansNothingHereIsPassedOver) {
   EXPECT_EQ(verify({}).budget, std::nullopt);
   EXPECT_EQ(verify({"--partial-budget", "2K"}).budget, 2048);
   EXPECT_EQ(verify({"--partial-budget", "2K"}).interval, 20);
-  EXPECT_FALSE(verify({"--partial-budget", "2K"}).mode.has_value());
+  EXPECT_EQ(verify({"--partial-budget", "2K"}).mode, VerifyMode::kAuto);
 }
 
 // One name for what is a batch's file and what a measurement writes over would cost somebody the batch.

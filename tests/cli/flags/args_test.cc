@@ -94,7 +94,8 @@ TEST(Args, VerificationFlags) {
     return std::get<GenerateArgs>(parse_args(more)).engine.verify;
   };
   const VerifyOptions plain = parsed({});
-  EXPECT_FALSE(plain.mode.has_value());
+  EXPECT_EQ(plain.mode, VerifyMode::kAuto);
+  EXPECT_EQ(parsed({"--verify", "auto"}).mode, VerifyMode::kAuto);
   EXPECT_EQ(plain.partial, PartialKind::kAuto);
   EXPECT_EQ(plain.budget, std::nullopt);
   EXPECT_EQ(plain.blocks(), 4096 / 16);
@@ -121,10 +122,9 @@ TEST(Args, VerificationFlags) {
   };
   EXPECT_NE(told({"--verify", "lossless", "--partial-kv", "q4"}).find("'q4' is not one of auto, blocks, int4, int8"),
             std::string::npos);
-  EXPECT_NE(told({"--spec-type", "none", "--partial-kv", "int8"}).find("the default without a draft"),
-            std::string::npos);
+  EXPECT_EQ(parsed({"--spec-type", "none", "--partial-kv", "int8"}).partial, PartialKind::kInt8);
   EXPECT_NE(told({"--verify", "full", "--partial-kv", "int8"}).find("no effect with --verify full"), std::string::npos);
-  EXPECT_EQ(parsed({"--partial-kv", "int8"}).partial, PartialKind::kInt8) << "the model may have a draft of its own";
+  EXPECT_EQ(parsed({"--partial-kv", "int8"}).partial, PartialKind::kInt8);
   for (const char* window : {"0", "100", "320", "-64", "x"}) {
     EXPECT_NE(told({"--verify", "lossless", "--block-window", window}).find(str("'", window, "'")), std::string::npos);
   }
@@ -139,13 +139,45 @@ TEST(Args, VerificationFlags) {
     blocks[3] = "blocks";
     EXPECT_EQ(parsed(blocks).partial, PartialKind::kBlocks);
   }
-  EXPECT_NE(told({"--verify", "both"}).find("'both' is not one of lossless, approximate, full"), std::string::npos);
+  EXPECT_NE(told({"--verify", "both"}).find("'both' is not one of auto, lossless, approximate, full"),
+            std::string::npos);
   EXPECT_NE(told({"--partial-budget", "100"}).find("'100' is not a multiple of 64"), std::string::npos);
   EXPECT_NE(told({"--partial-budget", "32K"}).find("of at most 16K"), std::string::npos);
   EXPECT_NE(told({"--refresh-interval", "193"}).find("193"), std::string::npos);
   EXPECT_NE(told({"--refresh-interval", "0"}).find("0"), std::string::npos);
-  EXPECT_NE(told({"--spec-type", "none", "--partial-budget", "2K"}).find("without a draft"), std::string::npos);
   EXPECT_NE(told({"--verify", "full", "--block-reduce", "max"}).find("--block-*"), std::string::npos);
+}
+
+TEST(Args, FormsOfSummariesAndRequests) {
+  const auto summarize = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"summarize", "-m", "model", "a.txt"});
+    return std::get<SummarizeArgs>(parse_args(more));
+  };
+  const SummarizeArgs usual = summarize({});
+  EXPECT_EQ(usual.generate.max_tokens, 1024);
+  EXPECT_EQ(usual.format, SummaryFormat::kText);
+  EXPECT_EQ(usual.shard.count, 0);
+  EXPECT_EQ(summarize({"-n", "50"}).generate.max_tokens, 50);
+  EXPECT_EQ(summarize({"--summary-format", "csv"}).format, SummaryFormat::kCsv);
+  EXPECT_TRUE(summarize({"--summary-format", "jsonl"}).output.json);
+  EXPECT_EQ(summarize({"--out-dir", "d"}).format, SummaryFormat::kMarkdown);
+  EXPECT_EQ(summarize({"--out-dir", "d", "--summary-format", "jsonl"}).format, SummaryFormat::kJsonLines);
+  EXPECT_FALSE(summarize({"--out-dir", "d", "--summary-format", "jsonl"}).output.json);
+  EXPECT_EQ(summarize({"--shard", "2/5"}).shard.index, 2);
+  EXPECT_NE(refusal({"summarize", "-m", "m", "a", "--summary-format", "xml"}).find("'xml' is not one of text, md, csv"),
+            std::string::npos);
+  const ChatArgs chat = std::get<ChatArgs>(parse_args({"chat", "-m", "m", "a", "--long", "split"}));
+  EXPECT_TRUE(chat.split);
+  EXPECT_EQ(chat.generate.max_tokens, 256);
+  EXPECT_EQ(std::get<ChatArgs>(parse_args({"chat", "-m", "m", "a", "--truncate", "middle"})).truncate,
+            Truncate::kMiddle);
+  const BatchMakeArgs make = std::get<BatchMakeArgs>(
+      parse_args({"batch", "make", "d", "e", "-o", "r.jsonl", "-n", "9", "--request-model", "m", "--system", "s"}));
+  EXPECT_EQ(make.paths, (std::vector<std::string>{"d", "e"}));
+  EXPECT_EQ(make.requests, "r.jsonl");
+  EXPECT_EQ(make.max_tokens, 9);
+  EXPECT_EQ(make.model + make.system, "ms");
+  EXPECT_TRUE(std::get<PlanArgs>(parse_args({"plan", "--shape", "qwen3-8b", "--details"})).details);
 }
 
 TEST(Args, RopeFlags) {

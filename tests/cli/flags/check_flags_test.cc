@@ -39,10 +39,10 @@ TEST(CheckFlags, SuggestWhatWasMeant) {
       {{"--wieghts=q4_k"}, "'--wieghts' is not one of its flags; did you mean '--weights'?"},
       {{"-ctx", "8K"}, "'-ctx' is not one of its flags; did you mean '-ctk'?"},
       {{"--no-such-flag"}, "'--no-such-flag' is not one of its flags\n"},
-      {{"--verify", "losless"}, "'losless' is not one of lossless, approximate, full; did you mean 'lossless'?"},
+      {{"--verify", "losless"}, "'losless' is not one of auto, lossless, approximate, full; did you mean 'lossless'?"},
       {{"--device", "cudda"}, "is not one of auto, cuda, cpu, cuda:N; did you mean 'cuda'?"},
       {{"--preset", "SpecPV"}, "did you mean 'specpv'?"},
-      {{"--verify", "never"}, "'never' is not one of lossless, approximate, full\n"},
+      {{"--verify", "never"}, "'never' is not one of auto, lossless, approximate, full\n"},
   };
   for (const auto& [flags, wanted] : cases) {
     EXPECT_NE((of_generate(flags) + "\n").find(wanted), std::string::npos) << wanted << "\n" << of_generate(flags);

@@ -183,7 +183,7 @@ constexpr Claim kClaims[] = {
     {kManual, "`auto` takes up to (\\d+) nodes on a GPU", "runtime/speculation/tree.h", "kMaxTreeNodes = (\\d+)"},
     {kManual, "nodes on a GPU and (\\d+) on a CPU", "runtime/draft/open/open_draft.cc", "kMaxTreeNodes : (\\d+)"},
     {kManual, "\\d+ nodes on a GPU and (\\d+) on the CPU", "runtime/engine/drafting.cc",
-     "kCpu\\) return \\{\\.nodes = (\\d+)"},
+     "rows_cost\\) return \\{\\.nodes = (\\d+)"},
     {kManual, "(\\d+) nodes on a GPU and \\d+ on the CPU", "kernels/product/op.h", "kProductRowPadding = (\\d+)"},
     {kManual, "attends to the first (\\d+) tokens and", "runtime/draft/cache.h", "kDraftSinkRows = (\\d+)"},
     {kManual, "LongSpec layers have a window of (\\d+)", "runtime/draft/longspec/checkpoint.h", "window = (\\d+)"},

@@ -94,7 +94,7 @@ TEST(Presets, VariablesBesideItWinAndItMayBeOne) {
   EXPECT_EQ(flag.budget, 1024);
   EXPECT_EQ(flag.score, BlockScore::kSpecPv);
   EXPECT_EQ(variable, flag);
-  EXPECT_EQ(generate({"-p", "x"}).engine.verify, VerifyOptions{});
+  EXPECT_EQ(generate({"-p", "x"}).engine.verify, VerifyOptions{.mode = VerifyMode::kAuto});
 }
 
 TEST(Presets, AnotherNameIsRefused) {

@@ -49,7 +49,8 @@ class PlanOfAProfile : public ::testing::Test {
     return make_plan_report(options);
   }
   static void expect_line(const PlanReport& report, const std::string& line) {
-    EXPECT_NE(format_plan(report).find("\n" + line + "\n"), std::string::npos) << format_plan(report);
+    const std::string all = format_plan(report) + format_plan_details(report);
+    EXPECT_NE(all.find("\n" + line + "\n"), std::string::npos) << all;
   }
   TemporaryFolder folder_;
 };
@@ -59,7 +60,7 @@ TEST_F(PlanOfAProfile, SaysWhyADraftHasAWindow) {
   report.run->draft = "draft-eagle3";
   report.run->draft_window.rows = 1973;
   expect_line(report, "  draft: draft-eagle3");
-  EXPECT_EQ(format_plan(report).find("the draft attends"), std::string::npos);
+  EXPECT_EQ(format_plan_details(report).find("the draft attends"), std::string::npos);
   EXPECT_FALSE(json::parse(plan_json(report)).contains("draft_trained_positions"));
   report.run->draft_window.trained_positions = 2048;
   expect_line(report,
@@ -113,7 +114,7 @@ TEST_F(PlanOfAProfile, SaysHowThePromptIsReadAndWhatIsAssumed) {
                    int8 = plan_in(PrefillType::kInt8, "rtx4090", "");
   expect_line(plain, "  the prompt is read in bf16");
   EXPECT_EQ(json::parse(plan_json(plain))["prefill_type"], "bf16");
-  EXPECT_EQ(format_plan(plain).find("assumed"), std::string::npos) << format_plan(plain);
+  EXPECT_EQ(format_plan_details(plain).find("assumed"), std::string::npos) << format_plan_details(plain);
   EXPECT_FALSE(json::parse(plan_json(plain)).contains("assumed"));
   expect_line(int8, "  the prompt is read in int8");
   expect_line(int8, "  assumed: products reach 75% and attention 65% of its 660.6 T operations/s in int8");
@@ -132,20 +133,51 @@ TEST_F(PlanOfAProfile, SaysHowThePromptIsReadAndWhatIsAssumed) {
 TEST_F(PlanOfAProfile, ADataSheetHasNeither) {
   const PlanReport report = plan_by("");
   ASSERT_TRUE(report.predicted);
-  EXPECT_EQ(format_plan(report).find("the profile"), std::string::npos) << format_plan(report);
+  EXPECT_EQ(format_plan_details(report).find("the profile"), std::string::npos) << format_plan_details(report);
   EXPECT_FALSE(json::parse(plan_json(report)).contains("profile"));
 }
 
-// The cost of a recurrent layer is not known, so that times of such a model would be those of another.
-TEST(PlanTable, ModelsWithRecurrentLayersHaveNoTimes) {
+PlanSetting setting(const char* flags, std::optional<double> tokens_per_s) {
+  PlanSetting setting{.flags = flags, .weights = "bf16", .cache = "bf16", .verify = "full", .fits = true};
+  setting.first_token_ms = 1500;
+  setting.tokens_per_s = tokens_per_s;
+  return setting;
+}
+
+TEST_F(PlanOfAProfile, AnswersFirst) {
+  PlanReport report = plan_by("");
+  report.predicted->tokens_per_s = 123;
+  report.settings = {setting("", 123),
+                     setting("-ctk int8 -ctv int8", 140),
+                     {.flags = "--weights q4_k_m", .weights = "q4_k_m", .cache = "bf16"}};
+  const std::string text = format_plan(report);
+  EXPECT_NE(text.find("RTX 4090\n  fits: first token after "), std::string::npos) << text;
+  EXPECT_NE(text.find(", then about 123 tokens/s, by the data sheet of NVIDIA GeForce RTX 4090\n"), std::string::npos)
+      << text;
+  expect_line(report, "  weights    cache   verify         first token       tokens/s");
+  expect_line(report, "  bf16       bf16    full                 1.5 s            123  as asked");
+  expect_line(report, "  bf16       bf16    full                 1.5 s            140  -ctk int8 -ctv int8");
+  expect_line(report, "  q4_k_m     bf16    does not fit                               --weights q4_k_m");
+  EXPECT_NE(text.find("  device  [#"), std::string::npos) << text;
+  EXPECT_NE(text.find("  host    [.............................."), std::string::npos) << text;
+  EXPECT_EQ(text.find("weights: "), std::string::npos) << "details";
+  report.settings = {setting("", std::nullopt)};
+  report.settings[0].first_token_ms.reset();
+  expect_line(report, "  weights    cache   verify        ");
+  report.predicted->at_least = true;
+  EXPECT_NE(format_plan(report).find(", then at least 123 tokens/s, by "), std::string::npos) << format_plan(report);
+  report.predicted.reset();
+  expect_line(report, "  fits; no times: this device has not been measured (run headrace profile)");
+}
+
+TEST(PlanTable, AHybridHasTimes) {
   PlanOptions options;
   options.engine.model = HEADRACE_TEST_DATA "/tiny/qwen35";
   options.gpu = "rtx4090";
   const PlanReport report = make_plan_report(options);
   ASSERT_TRUE(report.run) << report.refusal;
-  EXPECT_FALSE(report.predicted);
-  EXPECT_NE(format_plan(report).find("no times: those of layers with a recurrent state"), std::string::npos)
-      << format_plan(report);
+  ASSERT_TRUE(report.predicted);
+  EXPECT_GT(report.predicted->tokens_per_s.value_or(0), 0);
 }
 
 }  // namespace

@@ -7,6 +7,20 @@
 namespace headrace {
 namespace {
 
+TEST(Report, NamesTheSettingThatIsFasterByAQuarter) {
+  const auto setting = [](const char* flags, std::optional<double> rate) {
+    PlanSetting setting{.flags = flags};
+    setting.tokens_per_s = rate;
+    return setting;
+  };
+  const PlanSetting own = setting("", 10), cache = setting("-ctk int8 -ctv int8", 12.4), unknown = setting("x", {}),
+                    weights = setting("--weights q4_k", 30);
+  EXPECT_EQ(format_faster({}, 9), "");
+  EXPECT_EQ(format_faster({own, cache, unknown}, 9), "");
+  EXPECT_EQ(format_faster({own, cache, weights, unknown}, 9), "faster: --weights q4_k, about 27.0 tokens/s");
+  EXPECT_EQ(format_faster({setting("", {}), weights}, 9), "");
+}
+
 TEST(Report, SaysWhatTheIssueAsksFor) {
   GenerateResult result;
   result.token_ids.resize(92);

@@ -30,8 +30,46 @@ TEST(ChatLines, AreQuestionsOrCommands) {
   EXPECT_EQ(parsed("/quit\n").kind, Kind::kQuit);
   EXPECT_EQ(parsed("/save  my file.json ").text, "my file.json");
   EXPECT_EQ(parsed("/save").kind, Kind::kWrong);
+  EXPECT_EQ(parsed("/read  my notes.txt ").text, "my notes.txt");
+  EXPECT_EQ(parsed("/read  my notes.txt ").kind, Kind::kRead);
+  EXPECT_EQ(parsed("/read").text, "/read needs the name of a file: /read FILE");
   EXPECT_EQ(parsed("/new start").text, "/new takes nothing, not 'start'");
   EXPECT_NE(parsed("/etc is a folder").text.find("'/etc' is no command"), std::string::npos);
+}
+
+TEST(ChatLines, OneMessageMayHaveSeveral) {
+  ChatInput input;
+  EXPECT_TRUE(input.add("why?"));
+  EXPECT_EQ(input.take().text, "why?");
+  // A backslash at the end continues a line.
+  EXPECT_FALSE(input.add("first\\"));
+  EXPECT_TRUE(input.begun());
+  EXPECT_FALSE(input.add("\\"));
+  EXPECT_TRUE(input.add("third"));
+  EXPECT_EQ(input.take().text, "first\n\nthird");
+  EXPECT_FALSE(input.begun());
+  EXPECT_FALSE(input.add("/read\\"));
+  EXPECT_TRUE(input.add("a.txt"));
+  EXPECT_EQ(input.take().kind, Kind::kRead);
+  // Between quotes everything is the question, commands and empty lines, too.
+  EXPECT_FALSE(input.add("  \"\"\"/new\r"));
+  EXPECT_FALSE(input.add(""));
+  EXPECT_FALSE(input.add("a \"\" b\\"));
+  EXPECT_TRUE(input.add("end\"\"\" "));
+  const ChatLine quoted = input.take();
+  EXPECT_EQ(quoted.kind, Kind::kQuestion);
+  EXPECT_EQ(quoted.text, "/new\r\n\na \"\" b\\\nend");
+  EXPECT_TRUE(input.add("\"\"\"on one line\"\"\""));
+  EXPECT_EQ(input.take().text, "on one line");
+  EXPECT_TRUE(input.add("\"\"\"\"\"\""));
+  EXPECT_EQ(input.take().kind, Kind::kEmpty);
+  // What has not ended can be taken or dropped.
+  EXPECT_FALSE(input.add("\"\"\"open"));
+  EXPECT_EQ(input.take().text, "open");
+  EXPECT_FALSE(input.add("\"\"\"open"));
+  input.drop();
+  EXPECT_TRUE(input.add("/help"));
+  EXPECT_EQ(input.take().kind, Kind::kHelp);
 }
 
 constexpr const char* kTurns =

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,28 @@ TEST(LongDocument, PartsAreAnsweredThenTheirAnswers) {
     EXPECT_EQ(text.substr(part.first_byte, 5), part.text);
     EXPECT_EQ(part.prompt_tokens, static_cast<int64_t>(part.bytes) + 1);
   }
+}
+
+// The last part is not what happens to be left, and each says what it took.
+TEST(LongDocument, PartsAreOfAboutTheSameSize) {
+  std::vector<Call> calls;
+  std::string text;
+  for (int i = 0; i < 22; ++i) text += "paragraph " + std::to_string(10 + i) + "\n\n";  // of 14, 3 or 4 fit a part
+  const GenerateResult result = answer(text, 75, 3, &calls);
+  size_t shortest = text.size(), longest = 0;
+  int64_t parts = 0;
+  for (const PartAnswer& part : result.parts) {
+    if (part.level != 1) continue;
+    ++parts;
+    shortest = std::min<size_t>(shortest, part.bytes), longest = std::max<size_t>(longest, part.bytes);
+  }
+  EXPECT_EQ(parts, 6);
+  EXPECT_LE(longest - shortest, 14u) << shortest << " to " << longest;
+  const PartTotals all = totals_of(result.parts);
+  EXPECT_EQ(all.cut, static_cast<int64_t>(result.parts.size()));  // as the finish reason of these answers is kLength
+  int64_t read = 0;
+  for (const PartAnswer& part : result.parts) read += part.prompt_tokens;
+  EXPECT_EQ(all.prompt_tokens, read);
 }
 
 TEST(LongDocument, AsOftenAsNeeded) {

@@ -234,7 +234,7 @@ TEST_F(TheUsualDraft, GivesWayWhereItDoesNotFit) {
   EXPECT_NE(result.memory_note.find("no room for the draft draft-mtp"), std::string::npos) << result.memory_note;
 }
 
-// A copy that is asked for stays when the draft goes; a model without a draft would ignore it.
+// A copy that is asked for stays when the draft goes, and is made without a draft, too.
 TEST_F(TheUsualDraft, LeavesPartialStepsThatAreAskedFor) {
   const VerifyOptions copy{.partial = PartialKind::kInt8};
   const uint64_t drafts = least(SpecType::kMtp, copy);
@@ -243,10 +243,8 @@ TEST_F(TheUsualDraft, LeavesPartialStepsThatAreAskedFor) {
   options = tiny();
   options.draft.type = SpecType::kAuto;
   options.verify = copy;
-  Engine none(options);
-  expect_error(ExitCode::kUsage,
-               "--verify: --partial-kv, --partial-budget, --refresh-interval and --block-* have no effect",
-               [&] { none.plan(100, {}); });
+  options.verify.mode = VerifyMode::kAuto;
+  EXPECT_EQ(Engine(options).plan(100, {}).verify, VerifyMode::kLossless);
 }
 
 TEST(Engine, NoTokensAreNoTokens) {

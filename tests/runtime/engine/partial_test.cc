@@ -81,6 +81,11 @@ TEST_P(PartialText, IsThatOfPlainDecoding) {
           partial_steps += said.speculation.of(StepMode::kPartial).steps;
           verify_outcome.add(said.speculation.verify_outcome);
         }
+        run.verify = VerifyOptions{.mode = VerifyMode::kAuto};
+        const GenerateResult chosen = engine.generate(prompt(tokens), run, nullptr);
+        ASSERT_EQ(chosen.token_ids, plain.token_ids) << tokens << " T " << sampling.temperature << ", auto";
+        EXPECT_EQ(chosen.speculation.verify, kv == KvMode::kHost ? VerifyMode::kLossless : VerifyMode::kFull);
+        EXPECT_STREQ(chosen.verify_note, kv == KvMode::kHost ? "" : "nothing streams");
         // Pending tokens as a tree, with second choices that are followed, and a draft's wrong guesses kept.
         for (const int64_t interval : {int64_t{20}, kAutoInterval}) {
           if (kv != KvMode::kHost) continue;

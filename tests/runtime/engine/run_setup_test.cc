@@ -363,6 +363,55 @@ TEST(RunSetup, RefusesWhatDoesNotFit) {
   EXPECT_THROW(card.settled(run), Error);
 }
 
+// As the device's memory shrinks: full while nothing streams, then lossless, then full again where only that fits, for
+// as long as a full run fits. With a draft, too.
+TEST(RunSetup, VerifyAutoIsLosslessWhereItStreams) {
+  for (const SpecType spec : {SpecType::kNone, SpecType::kNgram}) {
+    OnPaper card(Backend::kCuda, spec);
+    card.prompt = 61440;
+    const auto mode = [&](VerifyMode asked, const char** note) -> std::optional<VerifyMode> {
+      try {
+        const RunSetup setup = card.settled(with_kind(PartialKind::kAuto, asked));
+        *note = setup.verify_note;
+        return setup.verify.mode;
+      } catch (const DoesNotFit&) {
+        return std::nullopt;
+      }
+    };
+    const MemoryPlan whole = card.session_plan(card.settled(with_kind(PartialKind::kAuto, VerifyMode::kFull)));
+    const uint64_t step = whole.kv_bytes() / 64;
+    std::vector<std::string> seen;
+    for (uint64_t bytes = whole.vram_bytes + step; bytes > step; bytes -= step) {
+      const MemoryBudget::Reservation others = card.leave(bytes);
+      const char* note = "";
+      const char* none = "";
+      const std::optional<VerifyMode> chosen = mode(VerifyMode::kAuto, &note);
+      EXPECT_EQ(chosen.has_value(), mode(VerifyMode::kFull, &none).has_value()) << format_bytes(bytes);
+      if (chosen == VerifyMode::kLossless) {
+        EXPECT_EQ(mode(VerifyMode::kLossless, &none), VerifyMode::kLossless) << format_bytes(bytes);
+      }
+      const std::string line = chosen ? str(verify_mode_name(*chosen), *note == '\0' ? "" : ": ", note) : "refused";
+      if (seen.empty() || seen.back() != line) seen.push_back(line);
+    }
+    EXPECT_EQ(seen, (std::vector<std::string>{"full: nothing streams", "lossless",
+                                              "full: memory has no room for what partial steps read", "refused"}));
+  }
+}
+
+// A card that computes attention of several queries very slowly: a refresh, which has them, would only cost time.
+TEST(RunSetup, VerifyAutoIsFullWherePartialStepsArePredictedToBeSlower) {
+  OnPaper card(Backend::kCuda);
+  card.prompt = 61440;
+  GenerateOptions run = with_kind(PartialKind::kAuto, VerifyMode::kAuto);
+  run.kv = KvMode::kHost;
+  card.rates = find_gpu("rtx4090").rates();
+  EXPECT_EQ(card.settled(run).verify.mode, VerifyMode::kLossless);
+  card.rates->queries_tflop_per_s = 1e-6;
+  const RunSetup setup = card.settled(run);
+  EXPECT_EQ(setup.verify.mode, VerifyMode::kFull);
+  EXPECT_STREQ(setup.verify_note, "partial steps are predicted to be slower");
+}
+
 // Where there are fewer tokens than a node's children are ranked among, pending tokens are a chain.
 TEST(RunSetup, AVocabularyOfAFewTokensHasNoTree) {
   for (const int64_t vocab : {1, 3, 7, 8}) {

@@ -5,7 +5,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "runtime/model/card_rope.h"
 #include "runtime/model/families/read_config.h"
+#include "runtime/model/files/shapes.h"
 
 namespace headrace {
 namespace {
@@ -38,6 +40,24 @@ TEST(RopeTable, DividesByFrequencyFactors) {
   const RopeTable divided = make_rope_table(rope, 8, 2048);
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(divided.inv_freq[i], plain.inv_freq[i] / static_cast<float>(1 << i));
   EXPECT_EQ(divided.scale, 1.0f);
+}
+
+TEST(CardRope, IsThatOfTheModelsWhoseCardsHaveOne) {
+  ModelConfig config = find_shape("qwen3-14b").config;
+  const std::optional<RopeOverrides> card = card_rope(config);
+  ASSERT_TRUE(card);
+  EXPECT_EQ(rope_flags_text(*card), "--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 32768");
+  const ModelConfig extended = with_rope(config, *card);
+  EXPECT_GE(extended.max_positions, 131072);
+  EXPECT_EQ(extended.rope.original_max_positions, 32768);
+  EXPECT_FALSE(card_rope(extended));
+  EXPECT_EQ(rope_flags_text(card_rope(find_shape("qwen3.6-27b").config).value()),
+            "--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 262144");
+  for (const char* const name : {"qwen3-1.7b", "qwen2.5-3b", "llama-3.1-8b", "llama-2-7b"}) {
+    EXPECT_FALSE(card_rope(find_shape(name).config)) << name;
+  }
+  config.max_positions = 262144;  // Qwen3-2507
+  EXPECT_FALSE(card_rope(config));
 }
 
 }  // namespace
