@@ -67,6 +67,11 @@ void add_layers(const ModelConfig& config, Identity* to) {
     to->add(attention.rope_dims);
     to->add(attention.gated_output);
   }
+  if (const std::optional<ExpertsSpec>& experts = config.layers.front().ffn.experts) {
+    to->put("experts");
+    for (const int64_t size : {experts->count, experts->used, experts->width}) to->add(size);
+    to->add(experts->normalised);
+  }
   const bool recurrent = std::any_of(config.layers.begin(), config.layers.end(),
                                      [](const LayerSpec& layer) { return !layer.has_attention(); });
   if (!recurrent) return;

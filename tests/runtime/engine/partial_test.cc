@@ -24,14 +24,15 @@ struct Run {
   SpecType spec = SpecType::kNone;
   testing::RowsType dtype{};  // or kInt8: of the cache, with weights in bf16
   DeviceChoice device = DeviceChoice::kCpu;
-  bool hybrid = false;  // most layers have a recurrent state in place of rows
+  bool hybrid = false;   // most layers have a recurrent state in place of rows
+  bool experts = false;  // in place of the feed-forward part
 };
 
 class PartialText : public ::testing::TestWithParam<Run> {
  protected:
   static EngineOptions options() {
     EngineOptions options;
-    options.model = testing::tiny_model(GetParam().hybrid ? "qwen35" : "llama31");
+    options.model = testing::tiny_model(GetParam().hybrid ? "qwen35" : GetParam().experts ? "qwen3moe" : "llama31");
     options.device = {.choice = GetParam().device, .threads = 2};
     options.want_tokenizer = false;
     options.dtype = testing::weights_type(GetParam().dtype);
@@ -45,7 +46,7 @@ class PartialText : public ::testing::TestWithParam<Run> {
     return {.mode = VerifyMode::kLossless, .budget = budget, .interval = interval};
   }
   static std::vector<int32_t> prompt(int64_t tokens) {
-    return testing::repeated_ids(tokens, GetParam().hybrid ? 320 : 512);
+    return testing::repeated_ids(tokens, GetParam().hybrid || GetParam().experts ? 320 : 512);
   }
 };
 
@@ -388,6 +389,7 @@ std::vector<Run> runs_and_hybrids() {
   std::vector<Run> all = runs();
   for (const DeviceChoice device : testing::session_devices()) {
     all.push_back({SpecType::kNgram, DType::kBF16, device, true});
+    all.push_back({SpecType::kNgram, DType::kBF16, device, false, true});
     if (kSanitized) continue;
     all.push_back({SpecType::kNone, DType::kF32, device, true});
     all.push_back({SpecType::kNgram, DType::kInt8, device, true});
@@ -398,7 +400,9 @@ std::vector<Run> runs_and_hybrids() {
 std::string name_of_run(const ::testing::TestParamInfo<Run>& instance) {
   const Run& run = instance.param;
   return testing::device_name(run.device) + (run.spec == SpecType::kNone ? "_none_" : "_ngram_") + run.dtype.name() +
-         (run.hybrid ? "_hybrid" : "");
+         (run.hybrid    ? "_hybrid"
+          : run.experts ? "_experts"
+                        : "");
 }
 
 template <typename Keep>
