@@ -414,18 +414,20 @@ INSTANTIATE_TEST_SUITE_P(Runs, PartialText, ::testing::ValuesIn(runs_and_hybrids
 INSTANTIATE_TEST_SUITE_P(Runs, PartialTextInF32,
                          runs_that([](const Run& run) { return run.dtype == DType::kF32 && !run.hybrid; }),
                          name_of_run);
-// Their prompts are too long for the sanitizers.
+// Their prompts are too long for the sanitizers. Of the tiny model with experts no budget of the search leaves blocks
+// for after prefill, and none of the seeds' texts meets an end token.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PartialTextFarOut);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PartialTextInBf16);
 INSTANTIATE_TEST_SUITE_P(Runs, PartialTextFarOut, runs_that([](const Run& run) {
                            return !kSanitized && run.dtype != DType::kF32 && run.spec == SpecType::kNone;
                          }),
                          name_of_run);
-INSTANTIATE_TEST_SUITE_P(Runs, PartialTextInBf16,
-                         runs_that([](const Run& run) { return !kSanitized && run.dtype == DType::kBF16; }),
+INSTANTIATE_TEST_SUITE_P(Runs, PartialTextInBf16, runs_that([](const Run& run) {
+                           return !kSanitized && run.dtype == DType::kBF16 && !run.experts;
+                         }),
                          name_of_run);
-INSTANTIATE_TEST_SUITE_P(Runs, PartialTextOfExactRows, runs_that([](const Run& run) { return !low_bit(run.dtype); }),
-                         name_of_run);
+INSTANTIATE_TEST_SUITE_P(Runs, PartialTextOfExactRows,
+                         runs_that([](const Run& run) { return !low_bit(run.dtype) && !run.experts; }), name_of_run);
 INSTANTIATE_TEST_SUITE_P(Runs, PartialTextWithoutADraft,
                          runs_that([](const Run& run) { return run.spec == SpecType::kNone && !run.hybrid; }),
                          name_of_run);
