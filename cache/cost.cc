@@ -27,6 +27,7 @@ constexpr double kMiddleProductUs = 7, kLargeProductUs = 13;
 constexpr double kLayerUs = 22;
 // One more small kernel: a norm of 3.5 us.
 constexpr double kSmallKernelUs = 3.5;
+constexpr int kExpertKernels = 5;  // norm, route, list, spread, sum
 // The prefix: its two kernels, and at least one segment of one KV head, which one block reads at its own rate. With few
 // large segments (30,720 tokens) the other blocks finish long before it.
 constexpr double kPrefixUs = 11, kBlockGbPerS = 27;
@@ -130,6 +131,7 @@ double decode_products_ms(const ModelSizes& m, const MachineRates& rates, int64_
   const double elements = static_cast<double>(m.weights() + m.head_weights());
   uint64_t plain = m.layers_bytes() + m.head_bytes();
   if (!rates.gpu) {
+    plain = m.step_bytes(rows);
     return std::max(gb_ms(static_cast<double>(plain), rates.weights_gb_per_s),
                     tflop_ms(2 * elements * static_cast<double>(rows), rates.product_tflop_per_s));
   }
@@ -138,7 +140,7 @@ double decode_products_ms(const ModelSizes& m, const MachineRates& rates, int64_
                kernels = static_cast<double>(4 * m.layers + 1);
   const double launches = kernels * (m.quantised.empty() ? groups * kProductUs : kQuantisedProductUs) * 1e-3;
   return groups * gb_ms(static_cast<double>(plain), rates.weights_gb_per_s) + launches +
-         quantised_products_ms(m.quantised, rates, rows);
+         quantised_products_ms(m.quantised, rates, rows) + experts_products_ms(m.experts, rates, rows);
 }
 
 double wide(const ModelSizes& m, double factor) { return m.head_dim > 128 ? factor : 1; }
@@ -188,7 +190,7 @@ double layers_ms(const CostInput& in, int64_t rows) {
   const ModelSizes& m = in.model;
   if (!in.rates.gpu) return static_cast<double>(m.layers) * kCpuLayerUs * 1e-3;
   const double us = !m.quantised.empty() && rows <= kFusedRows ? kFusedLayerUs : kLayerUs;
-  const int more = (m.qk_norm ? 2 : 0) + (m.gated ? 1 : 0);
+  const int more = (m.qk_norm ? 2 : 0) + (m.gated ? 1 : 0) + (m.experts.count > 0 ? kExpertKernels : 0);
   return (static_cast<double>(m.rows.layers) * (us + more * kSmallKernelUs) +
           static_cast<double>(m.recurrent.layers) * (us - kTailUs)) *
          1e-3;
@@ -198,7 +200,9 @@ double layers_ms(const CostInput& in, int64_t rows) {
 // weights as a decode step does.
 double plain_prefill_products_ms(const CostInput& in, int64_t tokens) {
   const double layers = static_cast<double>(in.model.layers), weights = static_cast<double>(in.model.weights());
-  const double once = gb_ms(weights * static_cast<double>(in.model.type_bytes), in.rates.weights_gb_per_s);
+  const double once = gb_ms(static_cast<double>(in.model.shared_weights() * in.model.type_bytes) +
+                                static_cast<double>(in.model.experts.stored_bytes),
+                            in.rates.weights_gb_per_s);
   const auto rows_ms = [&](int64_t rows) {
     return tflop_ms(2 * weights * static_cast<double>(rows), in.rates.product_tflop_per_s);
   };
@@ -244,7 +248,7 @@ double int8_rows_ms(const CostInput& in, double tokens) {
 // Each layer's quantised matrices become plain ones, and in 8 bits all matrices int8, once, or for each group of rows.
 double dequantise_ms(const CostInput& in, double groups) {
   if (in.model.quantised.empty() && !in.plan.prefill_int8) return 0;
-  const int64_t written = in.model.weights() * (in.plan.prefill_int8 ? 1 : in.model.type_bytes);
+  const int64_t written = in.model.shared_weights() * (in.plan.prefill_int8 ? 1 : in.model.type_bytes);
   const double times = in.plan.lean_prefill ? groups : 1;
   return times * gb_ms(static_cast<double>(in.model.layers_bytes()) + static_cast<double>(written),
                        kDequantiseShare * in.rates.weights_gb_per_s);
@@ -254,7 +258,8 @@ double dequantise_ms(const CostInput& in, double groups) {
 double prefill_states_ms(const CostInput& in, int64_t tokens) {
   const ModelSizes& m = in.model;
   const int64_t heads = m.heads + 2 * m.kv_heads, normed = m.qk_norm ? m.heads + m.kv_heads : 0;
-  const int64_t gates = m.gated ? m.heads : 0, around = 4 * m.hidden + 3 * m.ffn;
+  const int64_t gates = m.gated ? m.heads : 0,
+                around = 4 * m.hidden + 3 * m.ffn + m.experts.used * (4 * m.hidden + 3 * m.experts.ffn);
   const int64_t elements = m.layers * around + m.rows.layers * 2 * (heads + normed + gates) * m.head_dim;
   return gb_ms(static_cast<double>(elements * m.type_bytes) * static_cast<double>(tokens), in.rates.weights_gb_per_s);
 }
@@ -314,19 +319,6 @@ const char* PassCost::bound() const {
   return link_ms > device_ms ? "link" : "device";
 }
 
-int64_t ModelSizes::weights() const {
-  const int64_t attention = hidden * ((gated ? 3 : 2) * heads + 2 * kv_heads) * head_dim;
-  const int64_t delta = hidden * (recurrent.in_width() + recurrent.v_width());
-  return rows.layers * attention + recurrent.layers * delta + layers * 3 * hidden * ffn;
-}
-
-uint64_t ModelSizes::layers_bytes() const {
-  return stored_layers_bytes > 0 ? stored_layers_bytes : static_cast<uint64_t>(weights() * type_bytes);
-}
-uint64_t ModelSizes::head_bytes() const {
-  return stored_head_bytes > 0 ? stored_head_bytes : static_cast<uint64_t>(head_weights() * type_bytes);
-}
-
 double quantised_products_ms(std::span<const QuantisedBytes> quantised, const MachineRates& rates, int64_t rows) {
   double ms = 0;
   for (const QuantisedBytes& each : quantised) {
@@ -348,7 +340,7 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
   const int64_t rows = blocks ? std::min(pass.partial.rows(), pass.committed) : pass.committed;
   const RowShape& stored = in.model.rows;
   const RowShape shape = blocks ? stored.exact() : partial ? copy_rows(stored, *pass.partial.copy) : stored;
-  cost.weight_bytes = in.model.layers_bytes() + in.model.head_bytes();
+  cost.weight_bytes = in.model.step_bytes(pass.queries);
   cost.kv_bytes = shape.bytes_all_layers() * static_cast<uint64_t>(rows);
   const StreamSchedule schedule = partial ? StreamSchedule() : streamed(in, pass.committed);
   const StreamedBytes bytes = streamed_bytes(in, schedule);
@@ -379,7 +371,7 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   const ModelSizes& m = in.model;
   const double tokens = static_cast<double>(prompt_tokens);
   PassCost cost;
-  cost.weight_bytes = static_cast<uint64_t>(m.weights() * m.type_bytes);
+  cost.weight_bytes = static_cast<uint64_t>(m.shared_weights() * m.type_bytes) + m.experts.stored_bytes;
   cost.kv_bytes = m.rows.bytes_all_layers() * static_cast<uint64_t>(prompt_tokens);
   const StreamSchedule schedule = streamed(in, prompt_tokens);
   // Of states in host memory, what leaves; what comes back, as much, has the link's other direction.

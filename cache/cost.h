@@ -40,11 +40,21 @@ struct QuantisedBytes {
   uint64_t bytes = 0;
 };
 
+// The experts of all layers, of which a token uses some.
+struct ExpertSizes {
+  int64_t count = 0, used = 0, ffn = 0;     // 0: no layer has experts
+  uint64_t stored_bytes = 0;                // as a step reads them, if it reads all
+  std::vector<QuantisedBytes> quantised{};  // part of those
+
+  // Of the experts of a layer, the part that `rows` rows are expected to use if each uses any as likely as others.
+  double read_share(int64_t rows) const;
+};
+
 // Sizes of a decoder. Layers are of two kinds: those with rows, rows.layers of them, and recurrent ones.
 struct ModelSizes {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
   int64_t type_bytes = 2;  // of an element that is computed with
-  // What all layers' matrices and the head's take, as a step reads them; 0: type_bytes for each weight.
+  // What all layers' matrices but experts and the head's take, as a step reads them; 0: type_bytes for each weight.
   uint64_t stored_layers_bytes = 0, stored_head_bytes = 0;
   std::vector<QuantisedBytes> quantised{};  // part of those
   bool qk_norm = false;                     // norms of queries and of keys: two kernels more a layer
@@ -52,8 +62,10 @@ struct ModelSizes {
   RowShape rows{};                          // of the KV cache
   RecurrentSizes recurrent{};
   int64_t window_layers = 0, window = 0;  // of the layers with rows, those whose queries see a window of rows alone
+  ExpertSizes experts{};
 
-  int64_t weights() const;  // elements of all layers' matrices
+  int64_t weights() const;         // elements of all layers' matrices that a token is multiplied with
+  int64_t shared_weights() const;  // of these, those that are no expert's
   int64_t head_weights() const { return vocab * hidden; }
   uint64_t layers_bytes() const;
   uint64_t head_bytes() const;
@@ -72,6 +84,7 @@ struct ModelSizes {
     const double most = std::min(static_cast<double>(window), tokens);
     return most - most * most / (2 * tokens);
   }
+  uint64_t step_bytes(int64_t queries) const;  // that a step of so many rows reads: layers, experts and head
 };
 
 // Bytes that a pass moves, and the time of each part alone.
@@ -109,5 +122,7 @@ PassCost prefill_cost(const CostInput& input, int64_t prompt_tokens);
 
 // A GPU's products of `rows` rows with matrices that stay quantised.
 double quantised_products_ms(std::span<const QuantisedBytes> quantised, const MachineRates& rates, int64_t rows);
+// A GPU's products of `rows` rows with the experts that they are expected to use.
+double experts_products_ms(const ExpertSizes& experts, const MachineRates& rates, int64_t rows);
 
 }  // namespace headrace

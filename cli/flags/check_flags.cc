@@ -28,7 +28,7 @@ constexpr Foreign kLlamaFlags[] = {
     {{"--mmap", "--no-mmap"}, "weights are read, not mapped: leave it out"},
     {{"-ot", "--override-tensor"}, "all weights are on one device: if they do not fit, try --weights q4_k"},
     {{"-ncmoe", "--n-cpu-moe", "-cmoe", "--cpu-moe"},
-     "all weights are on one device, and mixtures of experts are not supported"},
+     "all weights are on one device: if they do not fit, try --weights q4_k"},
     {{"-np", "--parallel"}, "one sequence runs at a time: leave it out; the requests of serve wait (--queue N)"},
     {{"-nkvo", "--no-kv-offload"}, "--kv host keeps the KV cache in host memory"},
 };

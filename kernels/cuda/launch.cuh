@@ -12,6 +12,7 @@ struct Grid {
   int64_t x = 1, y = 1;
   int threads = 128;
   int shared_bytes = 0;
+  int64_t z = 1;
 };
 
 // `name` is a literal.
@@ -19,7 +20,8 @@ template <typename... Params>
 void launch_on(CudaStream& stream, const char* name, const Grid& grid, void (*kernel)(Params...), Params... params) {
   CHECK(grid.x > 0 && grid.x <= INT32_MAX && grid.y > 0 && grid.y < 65536, name, ": grid ", grid.x, " x ", grid.y);
   auto* const native = static_cast<cudaStream_t>(stream.native());
-  const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
+  CHECK(grid.z > 0 && grid.z < 65536, name, ": grid z ", grid.z);
+  const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z));
   // More than 48 KB a block has to be asked for, on each device; what the kernel declares itself counts, too. A refusal
   // shows at the launch.
   constexpr int kMostDeclared = 16 * 1024;

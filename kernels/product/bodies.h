@@ -9,6 +9,7 @@
 namespace headrace::kernels {
 
 HEADRACE_BODIES(product, ProductParams)
+HEADRACE_BODIES(grouped_product, GroupedProductParams)
 
 namespace cpu {
 uint64_t product_thread_bytes(const ProductParams& params);  // what each thread keeps for weights in blocks

@@ -117,6 +117,15 @@ class Product {
   int64_t parts_[4] = {};  // parts of the work before each part of the weight
 };
 
+Weight matrix_of_group(const GroupedProductParams& params, int64_t group) {
+  Weight weight = params.weight;
+  for (int i = 0; i < weight.count; ++i) {
+    weight.parts[i].data =
+        static_cast<const std::byte*>(weight.parts[i].data) + static_cast<uint64_t>(group) * params.stride;
+  }
+  return weight;
+}
+
 }  // namespace
 
 uint64_t product_thread_bytes(const ProductParams& params) {
@@ -135,6 +144,27 @@ uint64_t product_thread_bytes(const ProductParams& params) {
 void product(const ProductParams& params, ThreadPool& pool) {
   const Product work(params, pool.threads());
   pool.parallel_for(work.parts(), [&](int64_t index, int) { work.run(index); });
+}
+
+// One group after another, each as a product of its own.
+void grouped_product(const GroupedProductParams& params, ThreadPool& pool) {
+  for (int64_t group = 0; group < params.groups; ++group) {
+    const int64_t first = params.begin[group], rows = params.begin[group + 1] - first;
+    if (rows == 0) continue;
+    ProductParams one{};
+    one.x =
+        static_cast<const std::byte*>(params.x) + static_cast<uint64_t>(first * params.k) * dtype_bytes(params.type);
+    one.weight = matrix_of_group(params, group);
+    one.out =
+        static_cast<std::byte*>(params.out) + static_cast<uint64_t>(first * params.n) * dtype_bytes(params.out_type);
+    one.type = params.type;
+    one.out_type = params.out_type;
+    one.rows = rows;
+    one.n = params.n;
+    one.k = params.k;
+    one.path = ProductPath::kDecode;
+    product(one, pool);
+  }
 }
 
 }  // namespace headrace::kernels::cpu

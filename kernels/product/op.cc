@@ -87,6 +87,18 @@ void rotated_product(const ProductParams& params, const RopeParams& turn, Stream
   rope(turn, stream);
 }
 
+void grouped_product(const GroupedProductParams& params, Stream& stream) {
+  CHECK(params.rows >= 0 && params.groups > 0 && params.n > 0 && params.k > 0 && params.most_rows <= params.rows,
+        "rows=", params.rows, " groups=", params.groups, " n=", params.n, " k=", params.k);
+  CHECK(params.out_type == params.type || params.out_type == DType::kF32, "out_type=", dtype_name(params.out_type),
+        " type=", dtype_name(params.type));
+  CHECK(params.x != nullptr && params.out != nullptr && params.begin != nullptr && params.out != params.x);
+  CHECK(params.weight.rows() == params.n && params.weight.cols == params.k, "a weight of ", params.weight.rows(), " x ",
+        params.weight.cols, " in a product of n=", params.n, " k=", params.k);
+  if (params.rows == 0) return;
+  kernels::dispatch(kernels::cpu::grouped_product, kernels::cuda::grouped_product, params, stream);
+}
+
 uint64_t product_workspace_bytes(Stream& stream) {
   return stream.backend() == Backend::kCpu ? 0 : kernels::cuda::product_workspace_bytes(stream);
 }

@@ -60,6 +60,23 @@ void gated_product(const ProductParams& params, void* activated, Stream& stream)
 // and the places of k and v are undefined. REQUIRES: no residual, and out_type = type.
 void rotated_product(const ProductParams& params, const RopeParams& rope, Stream& stream);
 
+// One product for each group of rows, with matrices of one form: experts, of which each has the rows that chose it.
+// What is in a group is known on the device alone. Weights of all types are multiplied as the decode path multiplies
+// them where they are quantised, whatever the number of rows is, so a row's bits depend on n and k alone. Needs no
+// padding.
+struct GroupedProductParams {
+  const void* x;         // [rows, k], contiguous, group after group
+  Weight weight;         // [n, k], of group 0; a plain one is of `type`
+  uint64_t stride;       // bytes from a group's matrix to the next one's, of each part
+  const int32_t* begin;  // [groups + 1], device, ascending: group g has rows [begin[g], begin[g + 1]) of x and out
+  void* out;             // [rows, n]
+  DType type;            // of x and of the weight
+  DType out_type;        // type, or kF32
+  int64_t rows, groups, n, k;
+  int64_t most_rows;  // of a group, at most
+};
+void grouped_product(const GroupedProductParams& params, Stream& stream);
+
 // Where products run, for their memory.
 struct ProductPlace {
   Backend backend = Backend::kCpu;

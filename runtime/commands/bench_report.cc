@@ -17,14 +17,17 @@ ordered_json rounded_list(const auto& values) { return list_json(values, six_dig
 
 ordered_json shape_json(const ModelConfig& c) {
   const AttentionSpec& a = c.attention();
-  return {{"family", c.family},
-          {"layers", c.layer_count()},
-          {"hidden", c.hidden},
-          {"heads", a.heads},
-          {"kv_heads", a.kv_heads},
-          {"head_dim", a.head_dim},
-          {"ffn", c.layers.front().ffn.width},
-          {"vocab", c.vocab}};
+  ordered_json shape = {{"family", c.family},
+                        {"layers", c.layer_count()},
+                        {"hidden", c.hidden},
+                        {"heads", a.heads},
+                        {"kv_heads", a.kv_heads},
+                        {"head_dim", a.head_dim},
+                        {"ffn", c.layers.front().ffn.width},
+                        {"vocab", c.vocab}};
+  if (const std::optional<ExpertsSpec>& experts = c.layers.front().ffn.experts)
+    shape["experts"] = {{"count", experts->count}, {"used", experts->used}, {"ffn", experts->width}};
+  return shape;
 }
 
 ordered_json link_json(const BenchReport& report) {

@@ -10,14 +10,30 @@
 namespace headrace {
 namespace {
 
-void add_quantised(const Weight& weight, std::vector<QuantisedBytes>* quantised) {
+void add_quantised(const Weight& weight, std::vector<QuantisedBytes>* quantised, int64_t count = 1) {
   for (const WeightPart& part : std::span(weight.parts, static_cast<size_t>(weight.count))) {
     if (is_plain(part.type)) continue;
     const char* const name = weight_type_info(part.type).name;
     auto of_type = std::find_if(quantised->begin(), quantised->end(), [&](const auto& q) { return q.type == name; });
     if (of_type == quantised->end()) of_type = quantised->insert(of_type, {name, 0});
-    of_type->bytes += weight_bytes(part.type, part.rows, weight.cols);
+    of_type->bytes += static_cast<uint64_t>(count) * weight_bytes(part.type, part.rows, weight.cols);
   }
+}
+
+ExpertSizes expert_sizes(const ModelConfig& config, const Weights& weights) {
+  ExpertSizes sizes;
+  for (int64_t i = 0; i < config.layer_count(); ++i) {
+    const std::optional<ExpertsSpec>& spec = config.layer(i).ffn.experts;
+    if (!spec) continue;
+    const LayerWeights& layer = weights.layer(i);
+    sizes.count = spec->count;
+    sizes.used = spec->used;
+    sizes.ffn = spec->width;
+    sizes.stored_bytes += layer.experts_bytes();
+    for (const Weight* weight : {&layer.experts.gate_up, &layer.experts.down})
+      add_quantised(*weight, &sizes.quantised, spec->count);
+  }
+  return sizes;
 }
 
 RecurrentSizes recurrent_sizes(const ModelConfig& config) {
@@ -164,7 +180,8 @@ ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const 
           .rows = rows,
           .recurrent = recurrent_sizes(config),
           .window_layers = windows,
-          .window = window};
+          .window = window,
+          .experts = expert_sizes(config, weights)};
 }
 
 DraftPass mtp_pass(const ModelConfig& config, const Weights& weights, int64_t rows) {

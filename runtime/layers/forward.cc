@@ -4,6 +4,7 @@
 
 #include "kernels/elementwise/op.h"
 #include "offload/device/trace.h"
+#include "runtime/layers/experts.h"
 
 namespace headrace {
 namespace {
@@ -199,6 +200,7 @@ void attention_output(const Pass& pass, const LayerWeights& w, const void* resid
 }
 
 void feed_forward(const Pass& pass, const LayerWeights& w, void* hidden) {
+  if (w.spec.ffn.experts) return experts_forward(pass, w, hidden);
   const LayerWork& work = pass.work;
   ProductParams gated =
       ready_product(pass, {.x = hidden, .weight = w.gate_up, .out = work.gate_up, .norm = w.ffn_norm});

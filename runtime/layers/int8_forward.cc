@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "offload/device/trace.h"
+#include "runtime/layers/experts.h"
 
 namespace headrace {
 namespace {
@@ -13,6 +14,10 @@ struct Size {
 struct Sizes {
   Size qkv, output, gate_up, down;
 };
+// No bytes for a matrix that no layer has.
+uint64_t values_bytes(Backend backend, int64_t rows, int64_t cols) {
+  return rows == 0 || cols == 0 ? 0 : int8_values_bytes(backend, rows, cols);
+}
 // The largest of each, over all layers.
 Sizes largest_sizes(const ModelConfig& config) {
   Sizes most{};
@@ -23,6 +28,7 @@ Sizes largest_sizes(const ModelConfig& config) {
   for (const LayerSpec& layer : config.layers) {
     grow(&most.qkv, {layer.in_width(), config.hidden});
     grow(&most.output, {config.hidden, layer.out_width()});
+    if (layer.ffn.experts) continue;  // they are multiplied as they are
     grow(&most.gate_up, {2 * layer.ffn.width, config.hidden});
     grow(&most.down, {config.hidden, layer.ffn.width});
   }
@@ -104,7 +110,7 @@ Int8Layer carve_int8_layer(const ModelConfig& config, const Int8LayerSize& size,
   uint64_t largest = 0;
   int64_t most_n = 0, most_k = 0;
   for (const Matrix& matrix : matrices) {
-    largest = std::max(largest, int8_values_bytes(size.backend, matrix.size.n, matrix.size.k));
+    largest = std::max(largest, values_bytes(size.backend, matrix.size.n, matrix.size.k));
     most_n = std::max(most_n, matrix.size.n);
     most_k = std::max(most_k, matrix.size.k);
   }
@@ -114,13 +120,13 @@ Int8Layer carve_int8_layer(const ModelConfig& config, const Int8LayerSize& size,
     for (const Matrix& matrix : matrices) *matrix.rows = shared;
   } else {
     for (const Matrix& matrix : matrices) {
-      matrix.rows->values = values(int8_values_bytes(size.backend, matrix.size.n, matrix.size.k));
+      matrix.rows->values = values(values_bytes(size.backend, matrix.size.n, matrix.size.k));
       matrix.rows->scales = allocator.take<float>(matrix.size.n);
     }
   }
   uint64_t input = 0;
   for (const Matrix& matrix : matrices) {
-    input = std::max(input, int8_values_bytes(size.backend, size.rows, matrix.size.k));
+    input = std::max(input, values_bytes(size.backend, size.rows, matrix.size.k));
   }
   layer.input = {.values = values(input), .scales = allocator.take<float>(size.rows)};
   return layer;
@@ -131,6 +137,7 @@ void int8_layer_weights(const LayerWeights& w, DType type, const Int8Layer& to, 
   const TraceSpan span(stream, "weights to int8");
   int8_weight({.weight = w.qkv, .type = type, .out = to.qkv}, stream);
   int8_weight({.weight = w.output, .type = type, .out = to.output}, stream);
+  if (w.spec.ffn.experts) return;
   int8_weight({.weight = w.gate_up, .type = type, .out = to.gate_up}, stream);
   int8_weight({.weight = w.down, .type = type, .out = to.down}, stream);
 }
@@ -146,6 +153,7 @@ void int8_layer_output(const Pass& pass, const LayerWeights& w, const Int8Layer&
   const TraceSpan span(*pass.stream, "output, mlp");
   convert_input(pass, matrices, {pass.work.attention, Int8Input::kPlain, w.output.cols});
   add_product(pass, matrices, {w.output, matrices.output, w.output_bias, nullptr, nullptr}, w.output_norm, hidden);
+  if (w.spec.ffn.experts) return experts_forward(pass, w, hidden);
   convert_input(pass, matrices, {hidden, Int8Input::kNormed, w.gate_up.cols, w.ffn_norm});
   multiply(pass, matrices, {w.gate_up, matrices.gate_up, nullptr, nullptr, pass.work.gate_up});
   convert_input(pass, matrices,

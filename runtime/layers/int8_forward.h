@@ -29,7 +29,8 @@ Int8Layer carve_int8_layer(const ModelConfig& config, const Int8LayerSize& size,
 // Converts a layer's matrices, unless `to` is lean.
 void int8_layer_weights(const LayerWeights& layer, DType type, const Int8Layer& to, Stream& stream);
 
-// As qkv_product() and layer_output(). REQUIRES: pass.hidden_type is the weights' type.
+// As qkv_product() and layer_output(). Experts are multiplied as they are stored, as forward.h's are. REQUIRES:
+// pass.hidden_type is the weights' type.
 void int8_qkv_product(const Pass& pass, const LayerWeights& layer, const Int8Layer& matrices, const void* hidden);
 void int8_layer_output(const Pass& pass, const LayerWeights& layer, const Int8Layer& matrices, void* hidden);
 

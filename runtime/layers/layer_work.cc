@@ -15,8 +15,30 @@ LayerWidths LayerWidths::of(int64_t hidden, std::span<const LayerSpec> layers) {
     widths.out = std::max(widths.out, layer.out_width());
     widths.ffn = std::max(widths.ffn, layer.ffn.width);
     widths.output_norms = widths.output_norms || layer.output_norms;
+    if (!layer.ffn.experts) continue;
+    widths.experts = std::max(widths.experts, layer.ffn.experts->count);
+    widths.used = std::max(widths.used, layer.ffn.experts->used);
+    widths.expert_ffn = std::max(widths.expert_ffn, layer.ffn.experts->width);
   }
   return widths;
+}
+
+ExpertsWork ExpertsWork::carve(const LayerWidths& widths, DType type, int64_t rows, BumpAllocator& allocator) {
+  const int64_t pairs = std::min(rows, kExpertPartRows) * widths.used;
+  const auto rows_of = [&](int64_t width) -> void* {
+    return allocator.take_bytes(static_cast<uint64_t>(pairs * width) * dtype_bytes(type));
+  };
+  ExpertsWork work;
+  work.scores = allocator.take<float>(rows * widths.experts);
+  work.chosen = allocator.take<int32_t>(pairs);
+  work.shares = allocator.take<float>(pairs);
+  work.begin = allocator.take<int32_t>(widths.experts + 1);
+  work.places = allocator.take<int32_t>(pairs);
+  work.x = rows_of(widths.hidden);
+  work.gate_up = rows_of(2 * widths.expert_ffn);
+  work.activated = rows_of(widths.expert_ffn);
+  work.y = allocator.take<float>(pairs * widths.hidden);
+  return work;
 }
 
 LayerWork LayerWork::carve(const LayerWidths& widths, DType type, DType hidden_type, int64_t rows,
@@ -30,6 +52,7 @@ LayerWork LayerWork::carve(const LayerWidths& widths, DType type, DType hidden_t
   work.attention = rows_of(widths.out);
   work.gate_up = rows_of(2 * widths.ffn);
   work.activated = rows_of(widths.ffn);
+  if (widths.experts > 0) work.experts = ExpertsWork::carve(widths, type, rows, allocator);
   if (!widths.output_norms) return work;
   work.branch = work.normed;  // free whenever a branch is added
   if (hidden_type != type) {

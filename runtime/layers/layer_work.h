@@ -18,9 +18,26 @@ struct LayerWidths {
   int64_t in = 0, out = 0;   // of what a mixer's first product makes, and of what its output product reads
   int64_t ffn = 0;
   bool output_norms = false;
+  int64_t experts = 0, used = 0, expert_ffn = 0;  // 0: no layer has experts
 
   static LayerWidths of(int64_t hidden, std::span<const LayerSpec> layers);
   static LayerWidths of(const ModelConfig& config) { return of(config.hidden, config.layers); }
+};
+
+// Room for what a layer with experts computes. A part is the rows that go through the experts together.
+constexpr int64_t kExpertPartRows = 512;
+struct ExpertsWork {
+  float* scores = nullptr;    // [rows, count]
+  int32_t* chosen = nullptr;  // [part, used]
+  float* shares = nullptr;    // [part, used]
+  int32_t* begin = nullptr;   // [count + 1]
+  int32_t* places = nullptr;  // [part, used]
+  void* x = nullptr;          // [part * used, hidden]
+  void* gate_up = nullptr;    // [part * used, 2 * width]
+  void* activated = nullptr;  // [part * used, width]
+  float* y = nullptr;         // [part * used, hidden]
+
+  static ExpertsWork carve(const LayerWidths& widths, DType type, int64_t rows, BumpAllocator& allocator);
 };
 
 // Room for one layer's activations of up to `rows` rows.
@@ -31,6 +48,7 @@ struct LayerWork {
   void* gate_up = nullptr;    // [rows, 2 * ffn]
   void* activated = nullptr;  // [rows, ffn]
   void* branch = nullptr;     // [rows, hidden] of the residual stream's type: what is normalised before it is added
+  ExpertsWork experts;
 
   // `hidden_type`: of the residual stream; all others have `type`.
   static LayerWork carve(const LayerWidths& widths, DType type, DType hidden_type, int64_t rows,

@@ -10,8 +10,14 @@ std::vector<ProductSize> layer_products(int64_t hidden, std::span<const LayerSpe
   for (const LayerSpec& layer : layers) {
     sizes.push_back({layer.in_width(), hidden, type});
     sizes.push_back({hidden, layer.out_width(), hidden_type});
-    sizes.push_back({2 * layer.ffn.width, hidden, type});
-    sizes.push_back({hidden, layer.ffn.width, hidden_type});
+    if (const std::optional<ExpertsSpec>& experts = layer.ffn.experts) {
+      sizes.push_back({experts->count, hidden, DType::kF32, true});
+      sizes.push_back({2 * experts->width, hidden, type, true});
+      sizes.push_back({hidden, experts->width, DType::kF32, true});
+    } else {
+      sizes.push_back({2 * layer.ffn.width, hidden, type});
+      sizes.push_back({hidden, layer.ffn.width, hidden_type});
+    }
   }
   return sizes;
 }
@@ -19,13 +25,14 @@ std::vector<ProductSize> layer_products(int64_t hidden, std::span<const LayerSpe
 uint64_t most_product_bytes(const ProductsOf& of, std::span<const ProductSize> sizes) {
   uint64_t most = 0;
   for (const ProductSize& size : sizes) {
+    if (size.experts && of.place.backend == Backend::kCuda) continue;
     ProductParams params{};
     params.type = of.type;
     params.out_type = size.out_type;
     params.rows = of.rows;
     params.n = size.n;
     params.k = size.k;
-    params.path = of.path;
+    params.path = size.experts ? ProductPath::kDecode : of.path;
     most = std::max(most, product_kind_bytes(of.place, params));
   }
   return most;

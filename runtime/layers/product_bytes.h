@@ -14,6 +14,7 @@ namespace headrace {
 struct ProductSize {
   int64_t n, k;
   DType out_type;
+  bool experts = false;  // multiplied as the decode path does in every pass, without the library
 };
 // Those of layers with weights of `type`. `hidden_type`: of the residual stream.
 std::vector<ProductSize> layer_products(int64_t hidden, std::span<const LayerSpec> layers, DType type,

@@ -79,10 +79,19 @@ struct DeltaNetSpec {
   int64_t channels() const { return 2 * k_width() + v_width(); }
 };
 
-// A layer's feed-forward part: down(activation(gate x) * up x).
+// Experts, each a feed-forward part of its own, of which a token has the `used` that a router scores highest.
+struct ExpertsSpec {
+  int64_t count = 0, used = 0, width = 0;
+  bool normalised = false;  // the weights of a token's experts are divided by their sum
+
+  bool operator==(const ExpertsSpec&) const = default;
+};
+
+// A layer's feed-forward part: down(activation(gate x) * up x), or experts in place of it, whose activation is silu.
 struct FfnSpec {
-  int64_t width = 0;
+  int64_t width = 0;  // 0: there are experts
   Activation activation = Activation::kSilu;
+  std::optional<ExpertsSpec> experts = {};
   bool operator==(const FfnSpec&) const = default;
 };
 
@@ -127,7 +136,7 @@ struct MtpSpec {
 
 struct ModelConfig {
   std::string family;  // "llama", "ministral3", "mistral", "mistral3" (GGUF: with or without query_beta), "phi3",
-                       // "qwen2", "qwen3", "qwen35", "seed_oss", "gemma3"
+                       // "qwen2", "qwen3", "qwen3moe", "qwen35", "seed_oss", "gemma3"
   int64_t hidden = 0, vocab = 0, max_positions = 0;
   double rms_eps = 1e-5;
   RopeConfig rope;
@@ -169,6 +178,8 @@ inline RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim, int64
   return make_rope_table(rope, {.head_dim = head_dim, .max_positions = max_positions});
 }
 
+// "FFN 14336", "8 of 128 experts with FFN 768"
+std::string ffn_text(const FfnSpec& ffn);
 // "32 layers of 4096, 32 heads and 8 KV heads of 128, FFN 14336"
 std::string layers_text(const ModelConfig& config);
 

@@ -84,6 +84,11 @@ void check_config(const ModelConfig& config, const std::string& source) {
       refuse(str("the end token id ", id, " is not in the vocabulary of ", config.vocab));
 }
 
+std::string ffn_text(const FfnSpec& ffn) {
+  if (!ffn.experts) return str("FFN ", ffn.width);
+  return str(ffn.experts->used, " of ", ffn.experts->count, " experts with FFN ", ffn.experts->width);
+}
+
 std::string layers_text(const ModelConfig& config) {
   const AttentionSpec& attention = config.attention();
   const auto recurrent = std::count_if(config.layers.begin(), config.layers.end(),
@@ -97,8 +102,8 @@ std::string layers_text(const ModelConfig& config) {
   return str(config.layer_count(), " layers of ", config.hidden, ", ",
              recurrent == 0 ? "" : str(recurrent, " of them recurrent, "),
              windows == 0 ? "" : str(windows, " of them with a window of ", window, ", "), attention.heads,
-             " heads and ", attention.kv_heads, " KV heads of ", attention.head_dim, ", FFN ",
-             config.layers.front().ffn.width);
+             " heads and ", attention.kv_heads, " KV heads of ", attention.head_dim, ", ",
+             ffn_text(config.layers.front().ffn));
 }
 
 }  // namespace headrace

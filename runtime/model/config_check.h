@@ -12,6 +12,7 @@ namespace headrace {
 constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxWidth = int64_t{1} << 20;  // hidden, heads x head_dim
 constexpr int64_t kMaxFfn = int64_t{1} << 24;
+constexpr int64_t kMaxExpertCount = 1024, kMaxUsedExpertCount = 32;  // kMaxExperts, kMaxUsedExperts
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
 constexpr int64_t kMaxHeads = 65536, kMaxHeadDim = 65536;

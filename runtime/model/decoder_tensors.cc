@@ -44,6 +44,17 @@ void append_delta_net(const DeltaNetSpec& delta, int64_t hidden, const std::stri
   add("out_proj.weight", {hidden, delta.v_width()});
 }
 
+void append_ffn(const FfnSpec& ffn, int64_t hidden, const std::string& prefix, Tensors* out) {
+  const auto add = [&](const std::string& of, int64_t width) {
+    out->push_back({of + "gate_proj.weight", {width, hidden}});
+    out->push_back({of + "up_proj.weight", {width, hidden}});
+    out->push_back({of + "down_proj.weight", {hidden, width}});
+  };
+  if (!ffn.experts) return add(prefix + "mlp.", ffn.width);
+  out->push_back({prefix + "mlp.gate.weight", {ffn.experts->count, hidden}});
+  for (int64_t e = 0; e < ffn.experts->count; ++e) add(str(prefix, "mlp.experts.", e, "."), ffn.experts->width);
+}
+
 void append_layer(const LayerSpec& layer, int64_t hidden, const std::string& prefix, Tensors* out) {
   out->push_back({prefix + "input_layernorm.weight", {hidden}});
   if (layer.has_attention()) {
@@ -53,9 +64,7 @@ void append_layer(const LayerSpec& layer, int64_t hidden, const std::string& pre
   }
   out->push_back({prefix + "post_attention_layernorm.weight", {hidden}});
   if (layer.output_norms) out->push_back({prefix + "pre_feedforward_layernorm.weight", {hidden}});
-  out->push_back({prefix + "mlp.gate_proj.weight", {layer.ffn.width, hidden}});
-  out->push_back({prefix + "mlp.up_proj.weight", {layer.ffn.width, hidden}});
-  out->push_back({prefix + "mlp.down_proj.weight", {hidden, layer.ffn.width}});
+  append_ffn(layer.ffn, hidden, prefix, out);
   if (layer.output_norms) out->push_back({prefix + "post_feedforward_layernorm.weight", {hidden}});
 }
 

@@ -57,7 +57,7 @@ std::string weight_mixture_names() {
 WeightType mixture_type(const WeightMixture& mixture, const ModelConfig& config, std::string_view tensor) {
   if (tensor == (config.tied_head ? "model.embed_tokens.weight" : "lm_head.weight")) return mixture.larger;
   if (tensor.ends_with("linear_attn.in_proj_qkv.weight")) return joined_type(mixture);
-  const bool may_be_larger = tensor.ends_with("self_attn.v_proj.weight") || tensor.ends_with("mlp.down_proj.weight");
+  const bool may_be_larger = tensor.ends_with("self_attn.v_proj.weight") || tensor.ends_with(".down_proj.weight");
   return may_be_larger && is_larger_layer(layer_of(tensor), config.layer_count()) ? mixture.larger : mixture.type;
 }
 

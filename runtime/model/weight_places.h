@@ -23,6 +23,13 @@ class WeightPlaces {
     f32_views_.emplace_back(view, store_->place({tensor}, DType::kF32));
   }
   void place(Weight* view, std::initializer_list<WeightStore::Rows> parts) { place(view, store_->place_matrix(parts)); }
+  // A matrix without a view, of the types that `like` has.
+  void place_after(const Weight& like, std::initializer_list<WeightStore::Rows> parts) {
+    const Weight placed = store_->place_matrix(parts).weight;
+    CHECK(placed.count == like.count && placed.rows() == like.rows() && placed.cols == like.cols);
+    for (int i = 0; i < placed.count; ++i) CHECK(placed.parts[i].type == like.parts[i].type);
+  }
+  uint64_t next() const { return store_->next(); }  // the offset of what is placed next
   // Never quantised.
   void place_plain(Weight* view, std::initializer_list<WeightStore::Rows> parts) {
     place(view, store_->place_matrix(parts, {.dtype = store_->dtype(), .policy = WeightPolicy::kDequantise}));

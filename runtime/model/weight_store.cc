@@ -149,6 +149,8 @@ WeightStore::Matrix WeightStore::place_matrix(std::initializer_list<Rows> parts,
   return matrix;
 }
 
+uint64_t WeightStore::next() const { return round_up(bytes_, kAlignment); }
+
 void WeightStore::allocate(Device& device, const char* what) {
   CHECK(device.backend() == backend_);
   if (movable_bytes_ > 0) movable_ = device.allocate(movable_bytes_, what);

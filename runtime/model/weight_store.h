@@ -101,6 +101,7 @@ class WeightStore {
   Matrix place_matrix(std::initializer_list<Rows> parts) { return place_matrix(parts, options_); }
   // With other options than the store's.
   Matrix place_matrix(std::initializer_list<Rows> parts, const WeightStoreOptions& options);
+  uint64_t next() const;  // the offset of the next matrix
   // Bytes that are copied as they are.
   uint64_t place_raw(std::string bytes);
   // What is placed so far may leave the device later, in memory of its own. REQUIRES: called once at most.

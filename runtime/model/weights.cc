@@ -57,6 +57,38 @@ void place_delta_net(const LayerTensors& tensor, int64_t hidden, LayerWeights* w
   places->place(&w->output, {tensor("linear_attn.out_proj.weight", {hidden, d.v_width()})});
 }
 
+// The experts' matrices one after another; `place(e)` places those of expert e.
+template <typename Place>
+uint64_t place_each(int64_t count, const WeightPlaces& places, const Place& place) {
+  uint64_t first = 0, stride = 0;
+  for (int64_t e = 0; e < count; ++e) {
+    const uint64_t at = places.next();
+    place(e);
+    if (e == 0) first = at, stride = places.next() - at;
+    CHECK(at == first + static_cast<uint64_t>(e) * stride, "expert ", e, " has matrices of another size");
+  }
+  return stride;
+}
+
+void place_experts(const LayerTensors& tensor, const ExpertsSpec& spec, int64_t hidden, ExpertWeights* w,
+                   WeightPlaces* places) {
+  places->place_plain(&w->router, {tensor("mlp.gate.weight", {spec.count, hidden})});
+  const auto of = [&](int64_t e, const char* name, const std::vector<int64_t>& shape) {
+    return tensor(str("mlp.experts.", e, ".", name, ".weight").c_str(), shape);
+  };
+  w->gate_up_stride = place_each(spec.count, *places, [&](int64_t e) {
+    const auto parts = {WeightStore::Rows(of(e, "gate_proj", {spec.width, hidden})),
+                        WeightStore::Rows(of(e, "up_proj", {spec.width, hidden}))};
+    if (e == 0) return places->place(&w->gate_up, parts);
+    places->place_after(w->gate_up, parts);
+  });
+  w->down_stride = place_each(spec.count, *places, [&](int64_t e) {
+    const auto parts = {WeightStore::Rows(of(e, "down_proj", {hidden, spec.width}))};
+    if (e == 0) return places->place(&w->down, parts);
+    places->place_after(w->down, parts);
+  });
+}
+
 void place_layer(const LayerTensors& tensor, const LayerSpec& spec, int64_t hidden, LayerWeights* w,
                  WeightPlaces* places) {
   w->spec = spec;
@@ -66,6 +98,7 @@ void place_layer(const LayerTensors& tensor, const LayerSpec& spec, int64_t hidd
   const char* const ffn_norm =
       spec.output_norms ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight";
   places->place(&w->ffn_norm, {tensor(ffn_norm, {hidden})});
+  if (spec.ffn.experts) return place_experts(tensor, *spec.ffn.experts, hidden, &w->experts, places);
   places->place(&w->gate_up, {tensor("mlp.gate_proj.weight", {spec.ffn.width, hidden}),
                               tensor("mlp.up_proj.weight", {spec.ffn.width, hidden})});
   places->place(&w->down, {tensor("mlp.down_proj.weight", {hidden, spec.ffn.width})});
@@ -167,7 +200,8 @@ void Weights::move_embedding_to_host(Device& device) {
 uint64_t Weights::layers_bytes() const {
   uint64_t bytes = 0;
   for (const LayerWeights& w : layers_) {
-    for (const Weight* weight : {&w.qkv, &w.output, &w.gate_up, &w.down}) bytes += stored_bytes(*weight);
+    for (const Weight* weight : {&w.qkv, &w.output, &w.gate_up, &w.down, &w.experts.router})
+      bytes += stored_bytes(*weight);
   }
   return bytes;
 }

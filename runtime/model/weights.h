@@ -15,6 +15,20 @@
 
 namespace headrace {
 
+// What a matrix takes as it is stored in a file, or in the compute type where it is not kept.
+inline uint64_t stored_bytes(const Weight& weight) {
+  uint64_t bytes = 0;
+  for (const WeightPart& part : weight.parts) bytes += weight_bytes(part.type, part.rows, weight.cols);
+  return bytes;
+}
+
+// The matrices of a layer's experts: those of expert 0, and how far apart the experts' are. All are of the same types.
+struct ExpertWeights {
+  Weight router;                                 // [count, hidden], never quantised
+  Weight gate_up, down;                          // [2 * width, hidden] and [hidden, width], of expert 0
+  uint64_t gate_up_stride = 0, down_stride = 0;  // in bytes
+};
+
 // Vectors are of the weights' type, or f32; matrices are [out, in]. Null where the layer has none.
 struct LayerWeights {
   LayerSpec spec;
@@ -33,9 +47,16 @@ struct LayerWeights {
   const void* output_bias = nullptr;  // [hidden]
   const void* output_norm = nullptr;  // [hidden], of what attention adds
   const void* ffn_norm = nullptr;     // [hidden]
-  Weight gate_up;                     // [2 * ffn, hidden]
+  Weight gate_up;                     // [2 * ffn, hidden]; none, as down, where there are experts
   Weight down;                        // [hidden, ffn]
   const void* down_norm = nullptr;    // [hidden], of what the feed-forward part adds
+  ExpertWeights experts;
+
+  uint64_t experts_bytes() const {  // of all experts' matrices: stored_bytes()
+    if (!spec.ffn.experts) return 0;
+    return static_cast<uint64_t>(spec.ffn.experts->count) *
+           (stored_bytes(experts.gate_up) + stored_bytes(experts.down));
+  }
 };
 
 // The block that guesses the token after the next: fc of [embedding of the next token; the model's state after its last
@@ -51,13 +72,6 @@ struct MtpWeights {
 // What a matrix takes in the compute type, between others.
 inline uint64_t unpacked_bytes(const Weight& weight, DType type) {
   return round_up(weight_bytes(plain_weight_type(type), weight.rows(), weight.cols), 256);
-}
-
-// What a matrix takes as it is stored in a file, or in the compute type where it is not kept.
-inline uint64_t stored_bytes(const Weight& weight) {
-  uint64_t bytes = 0;
-  for (const WeightPart& part : weight.parts) bytes += weight_bytes(part.type, part.rows, weight.cols);
-  return bytes;
 }
 
 class Weights {
@@ -81,7 +95,7 @@ class Weights {
   std::optional<WeightType> quantises_to() const { return store_.quantises_to(); }
   uint64_t bytes() const { return store_.bytes(); }
   std::vector<WeightTypeUse> types() const { return store_.types(); }
-  uint64_t layers_bytes() const;  // of the layers' matrices: stored_bytes()
+  uint64_t layers_bytes() const;  // of the layers' matrices but their experts': stored_bytes()
   const LayerWeights& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
   const MtpWeights* mtp() const { return mtp_ ? &*mtp_ : nullptr; }  // null: the model has none
   const Weight& embedding() const { return embedding_; }             // [vocab, hidden]

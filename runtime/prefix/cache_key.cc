@@ -73,6 +73,11 @@ void add_layers(const ModelConfig& config, Identity* to) {
     to->add(attention.scale);
     for (const LayerSpec& layer : config.layers) to->add(layer.attention().window);
   }
+  if (const std::optional<ExpertsSpec>& experts = config.layers.front().ffn.experts) {
+    to->put("experts");
+    for (const int64_t size : {experts->count, experts->used, experts->width}) to->add(size);
+    to->add(experts->normalised);
+  }
   const bool recurrent = std::any_of(config.layers.begin(), config.layers.end(),
                                      [](const LayerSpec& layer) { return !layer.has_attention(); });
   if (!recurrent) return;

@@ -129,7 +129,7 @@ uint64_t SessionLayout::matrices_bytes() const {
     const LayerWeights& weights = weights_.layer(layer);
     uint64_t all = 0, largest = 0;
     for (const Weight* weight : {&weights.qkv, &weights.output, &weights.gate_up, &weights.down}) {
-      const uint64_t bytes = weight->plain() ? 0 : unpacked_bytes(*weight, weights_.dtype());
+      const uint64_t bytes = *weight == nullptr || weight->plain() ? 0 : unpacked_bytes(*weight, weights_.dtype());
       all += bytes;
       largest = std::max(largest, bytes);
     }

@@ -234,7 +234,7 @@ LayerWeights Prefill::layer_weights(int64_t layer) {
   if (to == nullptr || options_.lean_prefill) return weights;
   const DType type = layout_.weights().dtype();
   for (Weight* weight : {&weights.qkv, &weights.output, &weights.gate_up, &weights.down}) {
-    if (weight->plain()) continue;
+    if (*weight == nullptr || weight->plain()) continue;
     *weight = dequantised(*weight, type, to, compute_);
     to += unpacked_bytes(*weight, type);
   }

@@ -83,6 +83,7 @@ const Family& llama_family();
 const Family& mistral_family();
 const Family& phi3_family();
 const Family& qwen_family();
+const Family& qwen3moe_family();
 const Family& qwen35_family();
 const Family& seed_oss_family();
 

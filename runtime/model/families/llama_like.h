@@ -27,11 +27,15 @@ void refuse_window(const JsonFields& fields, const ModelConfig& config, int64_t 
 enum class QueryScale { kNone, kByPosition };
 void read_layers(const JsonFields& fields, const AttentionSpec& attention, ModelConfig* config,
                  QueryScale scale = QueryScale::kNone);
+// The same, of a model whose layers have this feed-forward part, too.
+void read_layers(const JsonFields& fields, const LayerSpec& layer, ModelConfig* config,
+                 QueryScale scale = QueryScale::kNone);
 
 // ---- GGUF ----
 
-// The hidden size, the vocabulary, the positions and epsilon. Refuses mixtures of experts and LongRoPE.
-void read_sizes(const GgufSource& source, ModelConfig* config);
+// The hidden size, the vocabulary, the positions and epsilon. Refuses LongRoPE, and mixtures of experts unless allowed.
+enum class Mixtures { kRefused, kAllowed };
+void read_sizes(const GgufSource& source, ModelConfig* config, Mixtures mixtures = Mixtures::kRefused);
 // A scale of queries and keys that only Ministral 3 has.
 void refuse_query_scale(const GgufSource& source);
 // Heads, and the biases that the file has.
@@ -43,6 +47,7 @@ AttentionSpec read_heads(const GgufSource& source, const ModelConfig& config, Ro
 void read_rope(const GgufSource& source, ModelConfig* config);
 // The layers, which have this attention; the head.
 void read_layers(const GgufSource& source, const AttentionSpec& attention, ModelConfig* config);
+void read_layers(const GgufSource& source, const LayerSpec& layer, ModelConfig* config);
 // All of these, for a family whose files say everything.
 void read_decoder(const GgufSource& source, ModelConfig* config);
 

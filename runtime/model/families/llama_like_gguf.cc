@@ -51,9 +51,10 @@ void read_head_dim(const GgufSource& source, const ModelConfig& config, Attentio
 
 }  // namespace
 
-void read_sizes(const GgufSource& source, ModelConfig* config) {
+void read_sizes(const GgufSource& source, ModelConfig* config, Mixtures mixtures) {
   const GgufFields& fields = source.fields;
-  if (const int64_t experts = fields.integer_or(source.key("expert_count"), 0, INT64_MAX, 0); experts > 0)
+  if (const int64_t experts = fields.integer_or(source.key("expert_count"), 0, INT64_MAX, 0);
+      experts > 0 && mixtures == Mixtures::kRefused)
     fields.refuse(source.key("expert_count"), str(experts, ": mixtures of experts are not supported"));
   for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"})
     if (source.file.find(name) != nullptr)
@@ -125,10 +126,13 @@ void read_rope(const GgufSource& source, ModelConfig* config) {
 }
 
 void read_layers(const GgufSource& source, const AttentionSpec& attention, ModelConfig* config) {
-  config->tied_head = source.file.find("output.weight") == nullptr;
-  const int64_t layers = source.fields.integer(source.key("block_count"), 1, kMaxLayers);
   const FfnSpec ffn = {source.fields.integer(source.key("feed_forward_length"), 1, kMaxFfn)};
-  config->layers = same_layers(layers, {.mixer = attention, .ffn = ffn});
+  read_layers(source, LayerSpec{.mixer = attention, .ffn = ffn}, config);
+}
+
+void read_layers(const GgufSource& source, const LayerSpec& layer, ModelConfig* config) {
+  config->tied_head = source.file.find("output.weight") == nullptr;
+  config->layers = same_layers(source.fields.integer(source.key("block_count"), 1, kMaxLayers), layer);
 }
 
 void read_decoder(const GgufSource& source, ModelConfig* config) {

@@ -69,9 +69,14 @@ void refuse_window(const JsonFields& fields, const ModelConfig& config, int64_t 
 }
 
 void read_layers(const JsonFields& fields, const AttentionSpec& attention, ModelConfig* config, QueryScale scale) {
+  read_layers(fields, LayerSpec{.mixer = attention, .ffn = {fields.integer("intermediate_size", 1, kMaxFfn)}}, config,
+              scale);
+}
+
+void read_layers(const JsonFields& fields, const LayerSpec& layer, ModelConfig* config, QueryScale scale) {
   const int64_t layers = fields.integer("num_hidden_layers", 1, kMaxLayers);
   refuse_layer_types(fields);
-  config->layers = same_layers(layers, {.mixer = attention, .ffn = {fields.integer("intermediate_size", 1, kMaxFfn)}});
+  config->layers = same_layers(layers, layer);
   config->rope = parse_rope(fields, config->max_positions, {.query_scale = scale == QueryScale::kByPosition});
   config->max_positions = scaled_positions(config->rope, config->max_positions, kMaxPositions);
   config->tied_head = fields.boolean_or("tie_word_embeddings", false);

@@ -65,7 +65,9 @@ GgufCheckpoint::GgufCheckpoint(const std::string& path) : input_(path) {
     if (part.tensor.name == "rope_freqs.weight") continue;  // part of the config
     if (!used.contains(part.tensor.name)) part.tensor.name = file_.tensors[part.stored].name;
     GgufTensor from = file_.tensors[part.stored];
-    const auto rows = static_cast<uint64_t>(in_file[part.stored].rows());
+    const std::vector<int64_t>& shape = in_file[part.stored].shape;
+    uint64_t rows = 1;
+    for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= static_cast<uint64_t>(shape[i]);
     from.shape = part.tensor.shape;
     if (part.order.stride == part.order.head_dim) {  // else others' rows are between
       from.begin += from.bytes / rows * static_cast<uint64_t>(part.first_row);

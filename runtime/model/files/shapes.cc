@@ -29,6 +29,9 @@ constexpr const char* kGemma3 =
 constexpr const char* kGemma3Large =
     R"("sliding_window": 1024, "query_pre_attn_scalar": 168, "rope_scaling": {"rope_type": "linear", "factor": 8})";
 constexpr const char* kGemma3Small = R"("sliding_window": 512, "query_pre_attn_scalar": 256)";
+constexpr const char* kQwen3Moe =
+    R"("rms_norm_eps": 1e-6, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+       "norm_topk_prob": true)";
 constexpr const char* kLlama32 =
     R"("rms_norm_eps": 1e-5, "rope_scaling": {"rope_type": "llama3", "factor": 32, "low_freq_factor": 1,
        "high_freq_factor": 4, "original_max_position_embeddings": 8192})";
@@ -67,6 +70,8 @@ constexpr Row kShapes[] = {
     {"qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e6, Head::kOwn, kEps6},
     {"qwen3-14b", "qwen3", 40, 5120, 40, 8, 128, 17408, 151936, 40960, 1e6, Head::kOwn, kEps6},
     {"qwen3-32b", "qwen3", 64, 5120, 64, 8, 128, 25600, 151936, 40960, 1e6, Head::kOwn, kEps6},
+    {"qwen3-30b-a3b", "qwen3_moe", 48, 2048, 32, 4, 128, 6144, 151936, 262144, 1e7, Head::kOwn, kQwen3Moe},
+    {"qwen3-coder-30b-a3b", "qwen3_moe", 48, 2048, 32, 4, 128, 6144, 151936, 262144, 1e7, Head::kOwn, kQwen3Moe},
     {"qwen3.5-4b", "qwen3_5_text", 32, 2560, 16, 4, 256, 9216, 248320, 262144, 1e7, Head::kTied, kQwen35},
     {"qwen3.5-9b", "qwen3_5_text", 32, 4096, 16, 4, 256, 12288, 248320, 262144, 1e7, Head::kOwn, kQwen35},
     {"qwen3.6-27b", "qwen3_5_text", 64, 5120, 24, 4, 256, 17408, 248320, 262144, 1e7, Head::kOwn, kQwen35Large},

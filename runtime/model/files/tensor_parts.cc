@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -39,6 +40,42 @@ void append_split(const TensorInfo& stored, size_t index, std::string_view fused
                     .first_row = first});
     first += part.count;
   }
+}
+
+// The matrices of all experts that are stored as one tensor: [count, rows, cols], where gate's rows may come before
+// up's.
+struct FusedExperts {
+  std::string_view name;
+  std::vector<const char*> parts;
+};
+const FusedExperts kFusedExperts[] = {{"mlp.experts.gate_proj.weight", {"gate_proj"}},
+                                      {"mlp.experts.up_proj.weight", {"up_proj"}},
+                                      {"mlp.experts.down_proj.weight", {"down_proj"}},
+                                      {"mlp.experts.gate_up_proj", {"gate_proj", "up_proj"}},
+                                      {"mlp.experts.down_proj", {"down_proj"}}};
+
+// False: the tensor is none of these.
+bool append_experts(const TensorInfo& stored, size_t index, const ModelConfig& config, const std::string& source,
+                    std::vector<TensorPart>* out) {
+  const auto fused = std::find_if(std::begin(kFusedExperts), std::end(kFusedExperts),
+                                  [&](const FusedExperts& each) { return stored.name.ends_with(each.name); });
+  const std::optional<ExpertsSpec>& experts = config.layers.front().ffn.experts;
+  if (!experts || fused == std::end(kFusedExperts)) return false;
+  const bool down = fused->name.find("down") != std::string_view::npos;
+  const int64_t rows = down ? config.hidden : experts->width, cols = down ? experts->width : config.hidden;
+  const auto parts = static_cast<int64_t>(fused->parts.size());
+  check_shape(stored, {experts->count, parts * rows, cols}, source);
+  const std::string prefix =
+      stored.name.substr(0, stored.name.size() - fused->name.size()) + std::string("mlp.experts.");
+  const int64_t matrices = experts->count * parts;
+  for (int64_t i = 0; i < matrices; ++i) {
+    const std::string name = str(prefix, i / parts, ".", fused->parts[static_cast<size_t>(i % parts)], ".weight");
+    out->push_back(
+        {.tensor = {name, {rows, cols}, stored.stored_type, stored.stored_bytes / static_cast<uint64_t>(matrices)},
+         .stored = index,
+         .first_row = i * rows});
+  }
+  return true;
 }
 
 // Each head has rows of q, then its gate's.
@@ -118,6 +155,7 @@ std::vector<TensorPart> decoder_parts(const ModelConfig& config, const std::vect
     if (tensor.name.ends_with(kQkvBias))
       throw_error(ExitCode::kBadInput, source,
                   str("tensor ", printable(tensor.name), ": one bias of q, k and v together is not supported"));
+    if (append_experts(tensor, i, config, source, &out)) continue;
     if (tensor.name.ends_with(kQkv)) {
       append_split(tensor, i, kQkv, qkv, config.hidden, source, &out);
     } else if (tensor.name.ends_with(kGateUp)) {

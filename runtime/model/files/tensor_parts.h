@@ -30,8 +30,9 @@ struct StoredForm {
 
 // `stored` has Hugging Face names, and those of a directory may be another form's. Q, K and V that are stored as one
 // matrix (qkv_proj) are three parts, gate and up (gate_up_proj) are two, and so are q and its gates (q_proj, where the
-// output is gated: each head has head_dim rows of q, then as many of its gate). Throws Error(kBadInput) if such a
-// matrix has another shape than the config asks for.
+// output is gated: each head has head_dim rows of q, then as many of its gate). The matrices of all experts that are
+// one tensor (mlp.experts.gate_proj.weight, …) are one part an expert, or two. Throws Error(kBadInput) if such a matrix
+// has another shape than the config asks for.
 std::vector<TensorPart> decoder_parts(const ModelConfig& config, const std::vector<TensorInfo>& stored,
                                       const std::string& source, const StoredForm& form);
 

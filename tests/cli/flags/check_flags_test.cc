@@ -27,7 +27,7 @@ TEST(CheckFlags, NameWhatHeadraceDoesInPlaceOfLlamaCpp) {
       {{"-ub", "512"}, "-ub is a flag of llama.cpp"},
       {{"--mlock"}, "--host-mem SIZE limits pinned memory"},
       {{"-ot", "exps=CPU"}, "try --weights q4_k"},
-      {{"--n-cpu-moe", "4"}, "mixtures of experts are not supported"},
+      {{"--n-cpu-moe", "4"}, "all weights are on one device"},
       {{"-np", "4"}, "one sequence runs at a time"},
   };
   for (const auto& [flags, wanted] : cases) EXPECT_NE(of_generate(flags).find(wanted), std::string::npos) << wanted;

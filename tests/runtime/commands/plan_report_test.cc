@@ -14,13 +14,15 @@ namespace {
 
 struct TypeSizes {
   uint64_t all = 0, multiplied = 0;  // multiplied: by a step, without an embedding that is no head and an MTP block
+  uint64_t experts = 0;              // a step multiplies some of them, which are not among those
 };
 
 // The type that a tensor has on a GPU. Recurrent layers' vectors are in f32, and their two narrow matrices plain.
 WeightType loaded_type(const TensorInfo& tensor, const ModelConfig& config, const WeightMixture* mixture) {
   const bool recurrent = tensor.name.find(".linear_attn.") != std::string::npos, matrix = tensor.shape.size() == 2;
   if (!matrix) return recurrent ? WeightType::kF32 : WeightType::kBF16;
-  const bool narrow = tensor.name.ends_with(".in_proj_a.weight") || tensor.name.ends_with(".in_proj_b.weight");
+  const bool narrow = tensor.name.ends_with(".in_proj_a.weight") || tensor.name.ends_with(".in_proj_b.weight") ||
+                      tensor.name.ends_with(".mlp.gate.weight");
   return mixture == nullptr || narrow ? WeightType::kBF16 : mixture_type(*mixture, config, tensor.name);
 }
 
@@ -35,7 +37,8 @@ std::map<std::string, TypeSizes> sizes_by_type(const Shape& shape, const WeightM
     of_type.all += stored_weight_bytes(Backend::kCuda, type, tensor.rows(), tensor.cols());
     const bool draft = tensor.name.starts_with("mtp.");
     const bool multiplied = matrix && !draft && (!embedding || shape.config.tied_head);
-    if (multiplied) of_type.multiplied += weight_bytes(type, tensor.rows(), tensor.cols());
+    const bool expert = tensor.name.find(".experts.") != std::string::npos;
+    if (multiplied) (expert ? of_type.experts : of_type.multiplied) += weight_bytes(type, tensor.rows(), tensor.cols());
   }
   return sizes;
 }
@@ -70,14 +73,27 @@ void check_plan(const Shape& shape, const WeightMixture* mixture) {
   EXPECT_EQ(sizes.layers_bytes() + sizes.head_bytes(), multiplied) << what;
   const size_t plain = expected.count("BF16") + expected.count("F32");
   EXPECT_EQ(sizes.quantised.size(), expected.size() - plain) << what;
-  for (const QuantisedBytes& each : sizes.quantised) {
-    const auto found = expected.find(each.type);
-    ASSERT_NE(found, expected.end()) << what << ", " << each.type;
-    EXPECT_EQ(each.bytes, found->second.multiplied) << what << ", " << each.type;
-  }
+  const auto expect_quantised = [&](const std::vector<QuantisedBytes>& quantised, uint64_t TypeSizes::*bytes) {
+    for (const QuantisedBytes& each : quantised) {
+      const auto found = expected.find(each.type);
+      ASSERT_NE(found, expected.end()) << what << ", " << each.type;
+      EXPECT_EQ(each.bytes, found->second.*bytes) << what << ", " << each.type;
+    }
+  };
+  expect_quantised(sizes.quantised, &TypeSizes::multiplied);
+  expect_quantised(sizes.experts.quantised, &TypeSizes::experts);
+  uint64_t experts = 0;
+  for (const auto& [type, of_type] : expected) experts += of_type.experts;
+  EXPECT_EQ(sizes.experts.stored_bytes, experts) << what;
   ASSERT_TRUE(report.predicted) << what;
   EXPECT_GT(report.predicted->full.ms(), 0) << what;
-  EXPECT_EQ(report.predicted->full.weight_bytes, multiplied) << what;
+  if (experts == 0) {
+    EXPECT_EQ(report.predicted->full.weight_bytes, multiplied) << what;
+  } else {  // 8 of 128 for a token
+    EXPECT_NEAR(static_cast<double>(report.predicted->full.weight_bytes - multiplied),
+                static_cast<double>(experts) / 16, 1)
+        << what;
+  }
 }
 
 TEST(PlanReport, OfEveryShapeHasTheSumOfItsTypes) {

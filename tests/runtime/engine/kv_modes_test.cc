@@ -100,6 +100,8 @@ INSTANTIATE_TEST_SUITE_P(
                           Case{"qwen3", DType::kBF16, DType::kInt8, DType::kInt8, 1000, 60, 0.9f},
                           Case{"llama31", DType::kF32, DType::kInt8, DType::kF32, 505, 20, 0.0f},  // padded segments
                           Case{"qwen3", testing::kReadInInt8, DType::kBF16, DType::kBF16, 1000, 60, 0.9f},
+                          Case{"qwen3moe", DType::kBF16, DType::kBF16, DType::kBF16, 1000, 60, 0.9f},
+                          Case{"qwen3moe", testing::kReadInInt8, DType::kInt8, DType::kInt8, 1000, 20, 0.0f},
                           Case{"llama31", {DType::kF32, true}, DType::kInt8, DType::kF32, 1500, 20, 0.0f})),
     [](const auto& given) {
       const Case& c = std::get<1>(given.param);
@@ -159,6 +161,7 @@ TEST_P(KvBudgets, TheBudgetsPeakIsThePlans) {
   for (const auto& [mode, type, name, pass_rows, blocks] :
        {Kind{KvMode::kDevice, DType::kF32}, Kind{KvMode::kHost, DType::kF32}, Kind{KvMode::kHost, DType::kInt8},
         Kind{KvMode::kHost, RowsType(DType::kF32, true)}, Kind{KvMode::kHost, DType::kF32, "qwen35"},
+        Kind{KvMode::kHost, DType::kF32, "qwen3moe"}, Kind{KvMode::kHost, RowsType(DType::kF32, true), "qwen3moe", 60},
         Kind{KvMode::kHost, DType::kF32, "qwen35", 1, 4}, Kind{KvMode::kHost, DType::kF32, "qwen35", 300, 4}}) {
     SCOPED_TRACE(str(name, ", KV mode ", static_cast<int>(mode), ", ", pass_rows, " rows, ", blocks, " blocks, ",
                      type.prefill_int8 ? "int8" : "plain", " prefill"));

@@ -24,14 +24,15 @@ struct Run {
   SpecType spec = SpecType::kNone;
   testing::RowsType dtype{};  // or kInt8: of the cache, with weights in bf16
   DeviceChoice device = DeviceChoice::kCpu;
-  bool hybrid = false;  // most layers have a recurrent state in place of rows
+  bool hybrid = false;   // most layers have a recurrent state in place of rows
+  bool experts = false;  // in place of the feed-forward part
 };
 
 class PartialText : public ::testing::TestWithParam<Run> {
  protected:
   static EngineOptions options() {
     EngineOptions options;
-    options.model = testing::tiny_model(GetParam().hybrid ? "qwen35" : "llama31");
+    options.model = testing::tiny_model(GetParam().hybrid ? "qwen35" : GetParam().experts ? "qwen3moe" : "llama31");
     options.device = {.choice = GetParam().device, .threads = 2};
     options.want_tokenizer = false;
     options.dtype = testing::weights_type(GetParam().dtype);
@@ -45,7 +46,7 @@ class PartialText : public ::testing::TestWithParam<Run> {
     return {.mode = VerifyMode::kLossless, .budget = budget, .interval = interval};
   }
   static std::vector<int32_t> prompt(int64_t tokens) {
-    return testing::repeated_ids(tokens, GetParam().hybrid ? 320 : 512);
+    return testing::repeated_ids(tokens, GetParam().hybrid || GetParam().experts ? 320 : 512);
   }
 };
 
@@ -393,6 +394,7 @@ std::vector<Run> runs_and_hybrids() {
   std::vector<Run> all = runs();
   for (const DeviceChoice device : testing::session_devices()) {
     all.push_back({SpecType::kNgram, DType::kBF16, device, true});
+    all.push_back({SpecType::kNgram, DType::kBF16, device, false, true});
     if (kSanitized) continue;
     all.push_back({SpecType::kNone, DType::kF32, device, true});
     all.push_back({SpecType::kNgram, DType::kInt8, device, true});
@@ -403,7 +405,9 @@ std::vector<Run> runs_and_hybrids() {
 std::string name_of_run(const ::testing::TestParamInfo<Run>& instance) {
   const Run& run = instance.param;
   return testing::device_name(run.device) + (run.spec == SpecType::kNone ? "_none_" : "_ngram_") + run.dtype.name() +
-         (run.hybrid ? "_hybrid" : "");
+         (run.hybrid    ? "_hybrid"
+          : run.experts ? "_experts"
+                        : "");
 }
 
 template <typename Keep>
@@ -415,18 +419,20 @@ INSTANTIATE_TEST_SUITE_P(Runs, PartialText, ::testing::ValuesIn(runs_and_hybrids
 INSTANTIATE_TEST_SUITE_P(Runs, PartialTextInF32,
                          runs_that([](const Run& run) { return run.dtype == DType::kF32 && !run.hybrid; }),
                          name_of_run);
-// Their prompts are too long for the sanitizers.
+// Their prompts are too long for the sanitizers. Of the tiny model with experts no budget of the search leaves blocks
+// for after prefill, and none of the seeds' texts meets an end token.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PartialTextFarOut);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PartialTextInBf16);
 INSTANTIATE_TEST_SUITE_P(Runs, PartialTextFarOut, runs_that([](const Run& run) {
                            return !kSanitized && run.dtype != DType::kF32 && run.spec == SpecType::kNone;
                          }),
                          name_of_run);
-INSTANTIATE_TEST_SUITE_P(Runs, PartialTextInBf16,
-                         runs_that([](const Run& run) { return !kSanitized && run.dtype == DType::kBF16; }),
+INSTANTIATE_TEST_SUITE_P(Runs, PartialTextInBf16, runs_that([](const Run& run) {
+                           return !kSanitized && run.dtype == DType::kBF16 && !run.experts;
+                         }),
                          name_of_run);
-INSTANTIATE_TEST_SUITE_P(Runs, PartialTextOfExactRows, runs_that([](const Run& run) { return !low_bit(run.dtype); }),
-                         name_of_run);
+INSTANTIATE_TEST_SUITE_P(Runs, PartialTextOfExactRows,
+                         runs_that([](const Run& run) { return !low_bit(run.dtype) && !run.experts; }), name_of_run);
 INSTANTIATE_TEST_SUITE_P(Runs, PartialTextWithoutADraft,
                          runs_that([](const Run& run) { return run.spec == SpecType::kNone && !run.hybrid; }),
                          name_of_run);

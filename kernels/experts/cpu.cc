@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/for_rows.h"
+#include "kernels/experts/bodies.h"
+#include "offload/host/thread_pool.h"
+
+namespace headrace::kernels::cpu {
+
+namespace {
+
+float load(const void* data, int64_t element, DType type) {
+  switch (type) {
+    case DType::kF16:
+      return f16_to_f32(static_cast<const f16*>(data)[element]);
+    case DType::kBF16:
+      return bf16_to_f32(static_cast<const bf16*>(data)[element]);
+    default:
+      return static_cast<const float*>(data)[element];
+  }
+}
+
+void store(void* data, int64_t element, DType type, float value) {
+  switch (type) {
+    case DType::kF16:
+      static_cast<f16*>(data)[element] = f32_to_f16(value);
+      return;
+    case DType::kBF16:
+      static_cast<bf16*>(data)[element] = f32_to_bf16(value);
+      return;
+    default:
+      static_cast<float*>(data)[element] = value;
+  }
+}
+
+// A NaN is the lowest score, so that experts are valid and differ even then.
+float clean(float score) { return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score; }
+
+void choose(const float* scores, const RouteParams& p, int32_t* experts) {
+  bool chosen[kMaxExperts] = {};
+  for (int64_t rank = 0; rank < p.used; ++rank) {
+    int64_t best = -1;
+    for (int64_t i = 0; i < p.count; ++i)
+      if (!chosen[i] && (best < 0 || clean(scores[i]) > clean(scores[best]))) best = i;
+    chosen[best] = true;
+    experts[rank] = static_cast<int32_t>(best);
+  }
+}
+
+}  // namespace
+
+void route(const RouteParams& params, ThreadPool& pool) {
+  for_rows(pool, params.rows, params.count * (params.used + 16), [&](int64_t row) {
+    const float* const scores = params.scores + row * params.count;
+    int32_t* const experts = params.experts + row * params.used;
+    float* const shares = params.shares + row * params.used;
+    choose(scores, params, experts);
+    const float largest = scores[experts[0]];
+    float sum = 0;
+    for (int64_t i = 0; i < params.count; ++i) sum += std::exp(scores[i] - largest);
+    float of_chosen = 0;
+    for (int64_t r = 0; r < params.used; ++r) {
+      shares[r] = std::exp(scores[experts[r]] - largest) / sum;
+      of_chosen += shares[r];
+    }
+    if (!params.normalise) return;
+    for (int64_t r = 0; r < params.used; ++r) shares[r] /= of_chosen;
+  });
+}
+
+void list_pairs(const ListPairsParams& params, ThreadPool&) {
+  std::fill(params.begin, params.begin + params.count + 1, 0);
+  for (int64_t i = 0; i < params.pairs; ++i) {
+    const int64_t expert = params.experts[i];
+    CHECK(expert >= 0 && expert < params.count, "expert=", expert, " of ", params.count);
+    ++params.begin[expert + 1];
+  }
+  for (int64_t e = 0; e < params.count; ++e) params.begin[e + 1] += params.begin[e];
+  int32_t next[kMaxExperts];
+  std::copy(params.begin, params.begin + params.count, next);
+  for (int64_t i = 0; i < params.pairs; ++i) params.places[i] = next[params.experts[i]]++;
+}
+
+void spread_rows(const SpreadRowsParams& params, ThreadPool& pool) {
+  const size_t bytes = static_cast<size_t>(params.cols) * dtype_bytes(params.type);
+  for_rows(pool, params.rows * params.used, params.cols, [&](int64_t pair) {
+    std::memcpy(at(params.out, params.places[pair] * params.cols, params.type),
+                at(params.x, pair / params.used * params.cols, params.type), bytes);
+  });
+}
+
+void add_experts(const AddExpertsParams& params, ThreadPool& pool) {
+  for_rows(pool, params.rows, params.cols * params.used, [&](int64_t row) {
+    const int32_t* const places = params.places + row * params.used;
+    const float* const shares = params.shares + row * params.used;
+    for (int64_t col = 0; col < params.cols; ++col) {
+      float sum = 0;
+      for (int64_t r = 0; r < params.used; ++r) sum = std::fma(shares[r], params.y[places[r] * params.cols + col], sum);
+      const int64_t element = row * params.cols + col;
+      store(params.out, element, params.type, load(params.residual, element, params.type) + sum);
+    }
+  });
+}
+
+}  // namespace headrace::kernels::cpu

@@ -1,0 +1,61 @@
+// What a layer with experts does around their products (grouped_product() in kernels/product/op.h): chooses a row's
+// experts, lists the rows of each expert, brings the rows into that order, and adds the experts' outputs. A row and one
+// of its experts are a pair; pair row * used + r has the row's expert of rank r. All of it is on the device, so nothing
+// waits for what was chosen. A row's results depend on its own values alone.
+//
+// Each op takes one params struct of views and a stream, owns nothing and returns at once. The CPU body is the truth.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/base.h"
+#include "offload/device/stream.h"
+
+namespace headrace {
+
+constexpr int64_t kMaxExperts = 1024, kMaxUsedExperts = 32;
+
+// The `used` largest scores of a row, the largest first; of equal ones the lower index. A share is the softmax over all
+// scores, in f32; divided by the sum of the chosen ones, added in order of rank, if `normalise`.
+struct RouteParams {
+  const float* scores;  // [rows, count]
+  int32_t* experts;     // [rows, used], each in [0, count), all different, whatever the scores are
+  float* shares;        // [rows, used]
+  int64_t rows, count, used;
+  bool normalise;
+};
+void route(const RouteParams& params, Stream& stream);
+
+// Lists pairs by expert, those of an expert in order: `places` has each pair's place in the list.
+struct ListPairsParams {
+  const int32_t* experts;  // [pairs], each in [0, count)
+  int32_t* begin;          // [count + 1]: expert e has places [begin[e], begin[e + 1])
+  int32_t* places;         // [pairs]
+  int64_t pairs, count;
+};
+void list_pairs(const ListPairsParams& params, Stream& stream);
+
+// out[places[row * used + r]] = x[row] for each r.
+struct SpreadRowsParams {
+  const void* x;          // [rows, cols]
+  const int32_t* places;  // [rows, used]
+  void* out;              // [rows * used, cols]
+  DType type;
+  int64_t rows, used, cols;
+};
+void spread_rows(const SpreadRowsParams& params, Stream& stream);
+
+// out[row] = residual[row] + the sum of shares[row, r] * y[places[row, r]], which is added in f32 in order of r and
+// rounded once, with the residual.
+struct AddExpertsParams {
+  const float* y;         // [rows * used, cols]
+  const int32_t* places;  // [rows, used]
+  const float* shares;    // [rows, used]
+  const void* residual;   // [rows, cols]; may be out itself
+  void* out;              // [rows, cols]
+  DType type;             // of residual and out
+  int64_t rows, used, cols;
+};
+void add_experts(const AddExpertsParams& params, Stream& stream);
+
+}  // namespace headrace

@@ -1,0 +1,158 @@
+// The products of groups of rows, each with its own matrix (grouped_product()): the kernel of few rows in four runs,
+// whose blocks ask the device which rows they have. A group's number of rows is not known here, so there are blocks for
+// the most; those without rows return at once.
+#include "kernels/product/cuda_kernels.h"
+#include "kernels/product/cuda_plan.h"
+#include "kernels/product/packed.cuh"
+#include "kernels/weights/cuda_value.cuh"
+
+namespace headrace::kernels::cuda {
+
+namespace {
+
+struct Groups {
+  const int32_t* begin;
+  uint64_t stride;
+  int most_rows;
+};
+
+// Grid: tiles of rows x blocks of outputs, part after part x groups.
+template <typename Shape, typename Kinds>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
+    packed_groups_kernel(const __grid_constant__ PackedProduct all, const __grid_constant__ Groups groups) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ PackedProduct p;  // of the group
+  const int first = groups.begin[blockIdx.z], rows = groups.begin[blockIdx.z + 1] - first;
+  if (static_cast<int>(blockIdx.x) * Shape::kRowTiles * 8 >= rows) return;
+  if (threadIdx.x == 0) {
+    p = all;
+    p.rows = rows;
+    p.x = static_cast<const char*>(all.x) + int64_t{first} * all.k * 2;
+    p.out = static_cast<char*>(all.out) + int64_t{first} * all.n * (all.out_f32 ? 4 : 2);
+    const int64_t words = (all.k + kRecordCols - 1) / kRecordCols * (kRecordCols / 32);
+    if (all.x_sums != nullptr) p.x_sums = all.x_sums + first * words;
+    for (int i = 0; i < all.part_count; ++i) {
+      p.parts[i].data = static_cast<const char*>(all.parts[i].data) + blockIdx.z * groups.stride;
+    }
+  }
+  __syncthreads();
+  const auto [index, first_tile] = tiles_of_warp<Shape>(p);
+  const PackedPart& part = p.parts[index];
+  Sums<Shape> sums = {};
+  Kinds::with(part.type, [&](auto kind) { sum_part<Shape, decltype(kind)>(p, part, first_tile, shared, sums); });
+  const bool mine = add_parts<Shape>(shared, sums);
+  const WarpTiles tiles = tiles_of_warp<Shape>(p);
+  if (mine) store_sums<Shape>(p, p.parts[tiles.part], tiles.first, static_cast<int>(blockIdx.x), sums);
+}
+
+template <typename Shape, typename Kinds>
+void launch_groups(PackedProduct p, const Groups& groups, int64_t count, CudaStream& stream) {
+  const int64_t blocks = place_parts(p, Shape::kWarps * Shape::kWeightTiles * kTileRows);
+  void (*const kernel)(PackedProduct, Groups) = packed_groups_kernel<Shape, Kinds>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+  const Grid grid = {ceil_div(groups.most_rows, Shape::kRowTiles * 8), blocks, Shape::kThreads, Shape::kSharedBytes,
+                     count};
+  launch_on(stream, "packed_groups", grid, kernel, p, groups);
+}
+
+// ---- any type, shape and alignment ----------------------------------------------------------------------------------
+
+constexpr int kPlainThreads = 128, kRowsAWarp = 8;
+
+// A warp computes a column of up to eight rows; each lane adds every 32nd k, in ascending order. Grid: columns / warps
+// of a block x tiles of rows x groups.
+__global__ void __launch_bounds__(kPlainThreads) plain_groups_kernel(GroupedProductParams p) {
+  const int64_t col = static_cast<int64_t>(blockIdx.x) * (kPlainThreads / 32) + threadIdx.x / 32;
+  const int64_t begin = p.begin[blockIdx.z], end = p.begin[blockIdx.z + 1];
+  const int64_t row = begin + static_cast<int64_t>(blockIdx.y) * kRowsAWarp;
+  if (col >= p.n || row >= end) return;
+  const int rows = static_cast<int>(end - row < kRowsAWarp ? end - row : kRowsAWarp), lane = threadIdx.x % 32;
+  const WeightPart* part = p.weight.parts;
+  int64_t in_part = col;
+  for (; in_part >= part->rows; ++part) in_part -= part->rows;
+  const void* const data = static_cast<const char*>(part->data) + blockIdx.z * p.stride;
+  const bool packed = packed_kind(part->type).bits != 16;
+  float sums[kRowsAWarp] = {};
+  for (int64_t i = lane; i < p.k; i += 32) {
+    const float w = packed ? rounded_to(p.type, packed_weight(part->type, data, p.k, in_part, i))
+                           : load_one(p.type, data, in_part * p.k + i);
+#pragma unroll
+    for (int r = 0; r < kRowsAWarp; ++r) {
+      if (r < rows) sums[r] = fmaf(load_one(p.type, p.x, (row + r) * p.k + i), w, sums[r]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kRowsAWarp; ++r) {
+    sums[r] = warp_sum(sums[r]);
+    if (lane == r && r < rows) store_one(p.out_type, p.out, (row + r) * p.n + col, sums[r]);
+  }
+}
+
+void plain_groups(const GroupedProductParams& params, CudaStream& stream) {
+  launch_on(
+      stream, "plain_groups",
+      {ceil_div(params.n, kPlainThreads / 32), ceil_div(params.most_rows, kRowsAWarp), kPlainThreads, 0, params.groups},
+      plain_groups_kernel, params);
+}
+
+// =====================================================================================================================
+
+bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
+bool takes(const GroupedProductParams& params) {
+  bool takes = params.type == DType::kBF16 && params.k % 8 == 0 && aligned(params.x) && params.stride % 16 == 0;
+  takes = takes && params.n <= INT32_MAX && params.k <= INT32_MAX && params.rows <= INT32_MAX;
+  for (int i = 0; i < params.weight.count; ++i) {
+    const WeightPart& part = params.weight.parts[i];
+    takes = takes && aligned(part.data) && !is_other(part.type) && !is_grid(part.type);
+  }
+  return takes;
+}
+
+PackedProduct packed_params(const GroupedProductParams& params) {
+  PackedProduct p{};
+  int col = 0;
+  for (int i = 0; i < params.weight.count; ++i) {
+    const WeightPart& part = params.weight.parts[i];
+    const int rows = static_cast<int>(part.rows);
+    p.parts[i] = {.data = part.data, .type = part.type, .rows = rows, .first_block = 0, .first_col = col};
+    col += rows;
+  }
+  p.part_count = params.weight.count;
+  p.x = params.x;
+  p.out = params.out;
+  p.out_f32 = params.out_type == DType::kF32;
+  p.rows = static_cast<int>(params.rows);
+  p.n = p.out_cols = static_cast<int>(params.n);
+  p.k = static_cast<int>(params.k);
+  p.runs = 4;
+  return p;
+}
+
+bool sums_minima(const PackedProduct& p) {
+  bool any = false;
+  for (int i = 0; i < p.part_count; ++i) any = any || has_minima(packed_kind(p.parts[i].type).scales);
+  return any;
+}
+
+}  // namespace
+
+// Few rows: one tile of eight a block; the shapes are those of packed_product_in_four().
+void grouped_product(const GroupedProductParams& params, Stream& stream) {
+  CudaStream& on = cuda_stream(stream);
+  if (!takes(params)) return plain_groups(params, on);
+  PackedProduct p = packed_params(params);
+  if (sums_minima(p)) {
+    DeviceBuffer& sums = ProductPlans::of(on).sums();
+    CHECK(static_cast<uint64_t>(p.rows * ceil_div(p.k, kRecordCols) * (kRecordCols / 32) * 4) <= sums.bytes(),
+          "a grouped product of ", p.rows, " rows of ", p.k, " has sums for which there is no room");
+    sum_columns(p, sums.as<uint32_t>(), on);
+    p.x_sums = sums.as<uint32_t>();
+  }
+  const Groups groups = {params.begin, params.stride, static_cast<int>(params.most_rows)};
+  if (params.most_rows <= 8)
+    return launch_groups<PackedShape<1, 1, 2, 4, 4, 2>, UsualKinds>(p, groups, params.groups, on);
+  launch_groups<PackedShape<2, 1, 2, 4, 4, 2>, UsualKinds>(p, groups, params.groups, on);
+}
+
+}  // namespace headrace::kernels::cuda

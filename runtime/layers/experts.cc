@@ -1,0 +1,119 @@
+#include "runtime/layers/experts.h"
+
+#include <algorithm>
+
+#include "kernels/elementwise/op.h"
+#include "kernels/experts/op.h"
+
+namespace headrace {
+namespace {
+
+// Rows [first, first + rows) of a pass, which go through the experts together.
+struct Part {
+  int64_t first, rows;
+};
+
+// In two parts, a GPU multiplies a plain matrix by the kernel of the decode path: a row's scores are the same in every
+// pass, whatever groups of rows the library has.
+Weight in_two_parts(const Weight& matrix, DType type) {
+  const int64_t upper = matrix.rows() / 2;
+  if (upper == 0 || !matrix.plain()) return matrix;
+  Weight parts = matrix;
+  parts.count = 2;
+  parts.parts[0].rows = upper;
+  parts.parts[1] = matrix.parts[0];
+  parts.parts[1].rows = matrix.rows() - upper;
+  parts.parts[1].data = static_cast<const std::byte*>(matrix.parts[0].data) +
+                        static_cast<uint64_t>(upper * matrix.cols) * dtype_bytes(type);
+  return parts;
+}
+
+// The part's rows, normalised, in the order of the experts that they choose.
+void choose_experts(const Pass& pass, const ExpertsSpec& spec, int64_t hidden, const Part& part) {
+  const ExpertsWork& work = pass.work.experts;
+  const int64_t pairs = part.rows * spec.used;
+  route({.scores = work.scores + part.first * spec.count,
+         .experts = work.chosen,
+         .shares = work.shares,
+         .rows = part.rows,
+         .count = spec.count,
+         .used = spec.used,
+         .normalise = spec.normalised},
+        *pass.stream);
+  list_pairs({.experts = work.chosen, .begin = work.begin, .places = work.places, .pairs = pairs, .count = spec.count},
+             *pass.stream);
+  spread_rows({.x = pass.at(pass.work.normed, part.first * hidden),
+               .places = work.places,
+               .out = work.x,
+               .type = pass.type,
+               .rows = part.rows,
+               .used = spec.used,
+               .cols = hidden},
+              *pass.stream);
+}
+
+void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part) {
+  const ExpertsSpec& spec = *w.spec.ffn.experts;
+  const ExpertsWork& work = pass.work.experts;
+  GroupedProductParams product{};
+  product.x = work.x;
+  product.weight = w.experts.gate_up;
+  product.stride = w.experts.gate_up_stride;
+  product.begin = work.begin;
+  product.out = work.gate_up;
+  product.type = product.out_type = pass.type;
+  product.rows = part.rows * spec.used;
+  product.groups = spec.count;
+  product.n = 2 * spec.width;
+  product.k = w.experts.gate_up.cols;
+  product.most_rows = part.rows;  // a row chooses an expert once at most
+  grouped_product(product, *pass.stream);
+  silu_mul(
+      {.gate_up = work.gate_up, .out = work.activated, .type = pass.type, .rows = product.rows, .cols = spec.width},
+      *pass.stream);
+  product.x = work.activated;
+  product.weight = w.experts.down;
+  product.stride = w.experts.down_stride;
+  product.out = work.y;
+  product.out_type = DType::kF32;
+  product.n = w.experts.down.rows();
+  product.k = spec.width;
+  grouped_product(product, *pass.stream);
+}
+
+}  // namespace
+
+void experts_forward(const Pass& pass, const LayerWeights& w, void* hidden) {
+  const ExpertsSpec& spec = *w.spec.ffn.experts;
+  const int64_t width = w.experts.router.cols;
+  normalise(pass, {.x = hidden, .weight = w.ffn_norm, .out = pass.work.normed, .cols = width, .out_stride = width});
+  product({.x = pass.work.normed,
+           .weight = in_two_parts(w.experts.router, pass.type),
+           .out = pass.work.experts.scores,
+           .type = pass.type,
+           .out_type = DType::kF32,
+           .rows = pass.rows,
+           .n = spec.count,
+           .k = width,
+           .path = ProductPath::kDecode},
+          *pass.stream);
+  for (Part part{0, 0}; part.first < pass.rows; part.first += part.rows) {
+    part.rows = std::min(kExpertPartRows, pass.rows - part.first);
+    choose_experts(pass, spec, width, part);
+    multiply_experts(pass, w, part);
+    std::byte* const to =
+        static_cast<std::byte*>(hidden) + static_cast<uint64_t>(part.first * width) * dtype_bytes(pass.hidden_type);
+    add_experts({.y = pass.work.experts.y,
+                 .places = pass.work.experts.places,
+                 .shares = pass.work.experts.shares,
+                 .residual = to,
+                 .out = to,
+                 .type = pass.hidden_type,
+                 .rows = part.rows,
+                 .used = spec.used,
+                 .cols = width},
+                *pass.stream);
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,89 @@
+// Qwen3-MoE: Qwen3-30B-A3B, Qwen3-Coder-30B-A3B, Qwen3-235B-A22B. Qwen3 with experts in place of each layer's
+// feed-forward part.
+#include "cache/base.h"
+#include "runtime/base/json_file.h"
+#include "runtime/model/config_check.h"
+#include "runtime/model/families/llama_like.h"
+
+namespace headrace {
+namespace {
+
+// Layers without experts, of which no published model has any.
+void refuse_dense_layers(const JsonFields& fields) {
+  const int64_t step = fields.integer_or("decoder_sparse_step", 1, INT64_MAX, 1);
+  if (step != 1) fields.refuse("decoder_sparse_step", "is not supported (1 is: all layers have experts)");
+  const nlohmann::json* const dense = fields.find("mlp_only_layers");
+  if (dense == nullptr) return;
+  if (!dense->is_array()) fields.refuse("mlp_only_layers", "must be a list");
+  if (!dense->empty()) fields.refuse("mlp_only_layers", "is not supported ([] is: all layers have experts)");
+}
+
+void refuse_qwen3moe_window(const JsonFields& fields, const ModelConfig& config) {
+  if (fields.boolean_or("use_sliding_window", false)) refuse_window(fields, config, 4096);
+}
+
+ExpertsSpec read_experts(const JsonFields& fields) {
+  ExpertsSpec experts;
+  const char* const count = fields.has("num_experts") ? "num_experts" : "num_local_experts";
+  experts.count = fields.integer_or(count, 1, kMaxExpertCount, 128);
+  experts.used = fields.integer_or("num_experts_per_tok", 1, kMaxUsedExpertCount, 8);
+  if (experts.used > experts.count) fields.refuse("num_experts_per_tok", str("is above ", count, " ", experts.count));
+  experts.width = fields.integer_or("moe_intermediate_size", 1, kMaxFfn, 768);
+  experts.normalised = fields.boolean_or("norm_topk_prob", false);
+  return experts;
+}
+
+void read_qwen3moe(const JsonFields& fields, ModelConfig* config) {
+  read_sizes(fields, config);
+  refuse_qwen3moe_window(fields, *config);
+  refuse_dense_layers(fields);
+  AttentionSpec attention = read_heads(fields, *config, {});
+  attention.qkv_bias = attention.output_bias = fields.boolean_or("attention_bias", false);
+  attention.qk_norm = true;
+  read_layers(fields, LayerSpec{.mixer = attention, .ffn = {.experts = read_experts(fields)}}, config);
+}
+
+// Old files do not say how wide an expert is: then feed_forward_length is that of all that a token uses. llama.cpp
+// divides the chosen experts' weights by their sum in every model of this architecture.
+void read_qwen3moe_gguf(const GgufSource& source, ModelConfig* config) {
+  const GgufFields& fields = source.fields;
+  read_sizes(source, config, Mixtures::kAllowed);
+  refuse_query_scale(source);
+  read_rope(source, config);
+  AttentionSpec attention = read_heads(source, *config);
+  attention.qk_norm = true;
+  ExpertsSpec experts{.normalised = true};
+  experts.count = fields.integer(source.key("expert_count"), 1, kMaxExpertCount);
+  experts.used = fields.integer(source.key("expert_used_count"), 1, kMaxUsedExpertCount);
+  if (experts.used > experts.count)
+    fields.refuse(source.key("expert_used_count"), str(experts.used, " is above expert_count ", experts.count));
+  const std::string width = source.key("expert_feed_forward_length");
+  experts.width = fields.has(width) ? fields.integer(width, 1, kMaxFfn)
+                                    : fields.integer(source.key("feed_forward_length"), 1, kMaxFfn) / experts.used;
+  if (experts.width < 1) fields.refuse(source.key("feed_forward_length"), str("leaves experts of ", experts.width));
+  read_layers(source, LayerSpec{.mixer = attention, .ffn = {.experts = experts}}, config);
+}
+
+// The matrices of all experts are one tensor.
+std::vector<TensorName> qwen3moe_tensors() {
+  std::vector<TensorName> names = {{"ffn_gate_inp", "mlp.gate"},
+                                   {"ffn_gate_exps", "mlp.experts.gate_proj"},
+                                   {"ffn_up_exps", "mlp.experts.up_proj"},
+                                   {"ffn_down_exps", "mlp.experts.down_proj"}};
+  names.insert(names.end(), llama_like_tensors().begin(), llama_like_tensors().end());
+  return names;
+}
+
+}  // namespace
+
+const Family& qwen3moe_family() {
+  static const Family family = {
+      .json = {{.name = "qwen3moe",
+                .model_types = {"qwen3_moe"},
+                .architectures = {"Qwen3MoeForCausalLM"},
+                .read = read_qwen3moe}},
+      .gguf = {{.architecture = "qwen3moe", .also = "", .read = read_qwen3moe_gguf, .tensors = qwen3moe_tensors()}}};
+  return family;
+}
+
+}  // namespace headrace

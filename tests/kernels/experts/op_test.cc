@@ -1,0 +1,197 @@
+#include "kernels/experts/op.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/kernel_test.h"
+
+namespace headrace {
+namespace {
+
+using testing_support::DeviceArray;
+using testing_support::expect_close;
+using testing_support::kAllTypes;
+using testing_support::random_values;
+using testing_support::rounded;
+
+size_t index_of(int64_t index) { return static_cast<size_t>(index); }
+
+template <typename T>
+std::vector<T> values_in(const std::vector<std::byte>& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+struct Routes {
+  std::vector<int32_t> experts;
+  std::vector<float> shares;
+  bool operator==(const Routes&) const = default;
+};
+
+class ExpertsTest : public testing_support::KernelTest {
+ protected:
+  Routes routes(const std::vector<float>& scores, int64_t count, int64_t used, bool normalise) {
+    const int64_t rows = static_cast<int64_t>(scores.size()) / count;
+    const DeviceArray in = upload_raw(scores), experts = output(index_of(rows * used) * 4),
+                      shares = output(index_of(rows * used) * 4);
+    route({.scores = in.as<float>(),
+           .experts = experts.as<int32_t>(),
+           .shares = shares.as<float>(),
+           .rows = rows,
+           .count = count,
+           .used = used,
+           .normalise = normalise},
+          stream());
+    return {values_in<int32_t>(download(experts)), values_in<float>(download(shares))};
+  }
+  std::pair<std::vector<int32_t>, std::vector<int32_t>> listed(const std::vector<int32_t>& experts, int64_t count) {
+    const DeviceArray in = upload_raw(experts), begin = output(index_of(count + 1) * 4),
+                      places = output(experts.size() * 4);
+    list_pairs({.experts = in.as<int32_t>(),
+                .begin = begin.as<int32_t>(),
+                .places = places.as<int32_t>(),
+                .pairs = static_cast<int64_t>(experts.size()),
+                .count = count},
+               stream());
+    return {values_in<int32_t>(download(begin)), values_in<int32_t>(download(places))};
+  }
+};
+INSTANTIATE_KERNEL_TEST(ExpertsTest);
+
+TEST_P(ExpertsTest, RouteTakesTheLargestInOrder) {
+  constexpr int64_t kRows = 37;
+  for (const auto& [count, used] : {std::pair<int64_t, int64_t>{8, 2}, {128, 8}, {5, 5}, {1, 1}, {512, 10}, {33, 32}}) {
+    const std::vector<float> scores = random_values(1, kRows * count);
+    for (const bool normalise : {false, true}) {
+      const Routes got = routes(scores, count, used, normalise);
+      std::vector<double> expected;
+      for (int64_t row = 0; row < kRows; ++row) {
+        const float* const of_row = scores.data() + row * count;
+        std::vector<int32_t> order(index_of(count));
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return of_row[a] > of_row[b]; });
+        double all = 0, chosen = 0;
+        for (int64_t i = 0; i < count; ++i) {
+          const double e = std::exp(static_cast<double>(of_row[order[index_of(i)]]) - of_row[order[0]]);
+          all += e;
+          if (i < used) chosen += e;
+        }
+        for (int64_t r = 0; r < used; ++r) {
+          ASSERT_EQ(got.experts[index_of(row * used + r)], order[index_of(r)]) << count << " row " << row;
+          expected.push_back(std::exp(static_cast<double>(of_row[order[index_of(r)]]) - of_row[order[0]]) /
+                             (normalise ? chosen : all));
+        }
+      }
+      expect_close(got.shares, expected, {}, DType::kF32, std::to_string(count) + " experts");
+    }
+  }
+}
+
+TEST_P(ExpertsTest, OfEqualScoresTheLowerIndexIsFirst) {
+  std::vector<float> scores(128, 0.5f);
+  scores[100] = scores[7] = 1.0f;
+  scores[3] = -0.0f;
+  const Routes got = routes(scores, 128, 8, true);
+  EXPECT_EQ(got.experts, (std::vector<int32_t>{7, 100, 0, 1, 2, 4, 5, 6}));
+  EXPECT_EQ(got.shares[0], got.shares[1]);
+  EXPECT_EQ(routes({-0.0f, 0.0f, -0.0f}, 3, 3, true).experts, (std::vector<int32_t>{0, 1, 2}));
+}
+
+// A damaged model's: whatever the scores are, the experts exist and differ.
+TEST_P(ExpertsTest, ScoresThatAreNotNumbersChooseExperts) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
+  for (const std::vector<float>& scores :
+       {std::vector<float>(40, kNaN), std::vector<float>(40, kInf), std::vector<float>(40, -kInf)}) {
+    std::vector<int32_t> experts = routes(scores, 40, 8, true).experts;
+    EXPECT_EQ(experts, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+  }
+  EXPECT_EQ(routes({kNaN, 1, 2, kNaN}, 4, 2, true).experts, (std::vector<int32_t>{2, 1}));
+}
+
+TEST_P(ExpertsTest, ARowsRouteDoesNotDependOnOthers) {
+  constexpr int64_t kRows = 19, kCount = 128, kUsed = 8;
+  const std::vector<float> scores = random_values(3, kRows * kCount);
+  const Routes all = routes(scores, kCount, kUsed, true);
+  for (int64_t row = 0; row < kRows; ++row) {
+    const auto begin = scores.begin() + row * kCount;
+    const Routes one = routes({begin, begin + kCount}, kCount, kUsed, true);
+    EXPECT_EQ(std::memcmp(one.shares.data(), all.shares.data() + row * kUsed, kUsed * sizeof(float)), 0) << row;
+    EXPECT_EQ(std::memcmp(one.experts.data(), all.experts.data() + row * kUsed, kUsed * 4), 0) << row;
+  }
+}
+
+TEST_P(ExpertsTest, PairsAreListedByExpertInOrder) {
+  for (const int64_t pairs : {0, 1, 8, 255, 256, 257, 4096}) {
+    for (const int64_t count : {1, 8, 128}) {
+      std::vector<int32_t> experts(index_of(pairs));
+      for (int64_t i = 0; i < pairs; ++i)  // the third expert has none
+        experts[index_of(i)] = static_cast<int32_t>(i * i * 7 % count == 2 ? 0 : i * i * 7 % count);
+      const auto [begin, places] = listed(experts, count);
+      std::vector<int32_t> next, expected_begin = {0};
+      for (int32_t e = 0; e < count; ++e) {
+        next.push_back(expected_begin.back());
+        expected_begin.push_back(expected_begin.back() +
+                                 static_cast<int32_t>(std::count(experts.begin(), experts.end(), e)));
+      }
+      EXPECT_EQ(begin, expected_begin) << pairs << " of " << count;
+      for (int64_t i = 0; i < pairs; ++i)
+        ASSERT_EQ(places[index_of(i)], next[index_of(experts[index_of(i)])]++) << pairs << " of " << count;
+    }
+  }
+}
+
+TEST_P(ExpertsTest, RowsAreSpreadAndAdded) {
+  constexpr int64_t kRows = 9, kUsed = 3;
+  std::vector<int32_t> places;
+  for (int32_t pair = 0; pair < kRows * kUsed; ++pair) places.push_back(pair * 5 % (kRows * kUsed));
+  const std::vector<float> shares = random_values(5, kRows * kUsed);
+  const DeviceArray places_array = upload_raw(places), shares_array = upload_raw(shares);
+  for (const DType type : kAllTypes) {
+    for (const int64_t cols : {1, 7, 64, 2048, 2051}) {
+      const std::vector<float> x = rounded(random_values(1, kRows * cols), type);
+      const DeviceArray x_array = upload(x, type), out = output(index_of(kRows * kUsed * cols) * dtype_bytes(type));
+      spread_rows({x_array.data(), places_array.as<int32_t>(), out.data(), type, kRows, kUsed, cols}, stream());
+      const std::vector<float> spread = download(out, type);
+      for (int64_t pair = 0; pair < kRows * kUsed; ++pair)
+        ASSERT_EQ(std::memcmp(spread.data() + places[index_of(pair)] * cols, x.data() + pair / kUsed * cols,
+                              index_of(cols) * sizeof(float)),
+                  0)
+            << dtype_name(type) << " " << cols;
+      const std::vector<float> y = random_values(2, kRows * kUsed * cols);
+      const DeviceArray y_array = upload_raw(y), sum = upload(x, type);
+      add_experts({.y = y_array.as<float>(),
+                   .places = places_array.as<int32_t>(),
+                   .shares = shares_array.as<float>(),
+                   .residual = sum.data(),
+                   .out = sum.data(),
+                   .type = type,
+                   .rows = kRows,
+                   .used = kUsed,
+                   .cols = cols},
+                  stream());
+      const std::vector<float> got = download(sum, type);
+      std::vector<float> expected = x;
+      for (int64_t i = 0; i < kRows * cols; ++i) {
+        float added = 0;
+        for (int64_t r = 0; r < kUsed; ++r) {
+          const size_t pair = index_of(i / cols * kUsed + r);
+          added = std::fma(shares[pair], y[index_of(places[pair] * cols + i % cols)], added);
+        }
+        expected[index_of(i)] += added;
+      }
+      EXPECT_EQ(got, rounded(expected, type)) << dtype_name(type) << " " << cols;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,193 @@
+// The product of groups of rows: each group has the result of a product of its own, whatever the other groups have.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/product/op.h"
+#include "tests/support/kernel_test.h"
+#include "tests/support/weight_blocks.h"
+
+namespace headrace {
+namespace {
+
+using testing_support::DeviceArray;
+using testing_support::kAllTypes;
+using testing_support::kQuantisedTypes;
+using testing_support::random_values;
+using testing_support::rounded;
+
+constexpr int64_t kK = 512, kN = 48, kGroups = 5;
+
+struct Experts {
+  DeviceArray memory;
+  Weight first;
+  uint64_t stride;
+  Weight of(int64_t group) const {
+    Weight weight = first;
+    weight.parts[0].data = static_cast<const std::byte*>(weight.parts[0].data) + static_cast<uint64_t>(group) * stride;
+    return weight;
+  }
+};
+
+class GroupedProductTest : public testing_support::KernelTest {
+ protected:
+  bool cuda() { return stream().backend() == Backend::kCuda; }
+
+  Experts quantised(WeightType type) {
+    const uint64_t bytes = stored_weight_bytes(stream().backend(), type, kN, kK), stride = round_up(bytes, 256);
+    Experts experts{output(stride * kGroups), {}, stride};
+    for (int64_t group = 0; group < kGroups; ++group) {
+      const DeviceArray blocks = upload(testing_support::random_blocks(type, static_cast<uint64_t>(group + 1), kN, kK));
+      store_weight({.blocks = blocks.data(),
+                    .type = type,
+                    .out = experts.memory.data() + static_cast<uint64_t>(group) * stride,
+                    .rows = kN,
+                    .cols = kK,
+                    .row_begin = 0,
+                    .row_end = kN},
+                   stream());
+      stream().synchronize();
+    }
+    experts.first = {.parts = {{experts.memory.data(), type, kN}, {}, {}}, .count = 1, .cols = kK};
+    return experts;
+  }
+  Experts plain(DType type) {
+    Experts experts{upload(random_values(2, kGroups * kN * kK), type), {}, kN * kK * dtype_bytes(type)};
+    experts.first = plain_weight(experts.memory.data(), type, kN, kK);
+    return experts;
+  }
+  std::vector<float> run(const Experts& experts, const std::vector<int32_t>& begin, const std::vector<float>& x,
+                         DType type, DType out_type) {
+    const int64_t rows = begin.back();
+    const DeviceArray x_array = upload({x.begin(), x.begin() + rows * kK}, type), begin_array = upload_raw(begin);
+    const DeviceArray out = output(static_cast<uint64_t>(rows * kN) * dtype_bytes(out_type));
+    grouped_product({.x = x_array.data(),
+                     .weight = experts.first,
+                     .stride = experts.stride,
+                     .begin = begin_array.as<int32_t>(),
+                     .out = out.data(),
+                     .type = type,
+                     .out_type = out_type,
+                     .rows = rows,
+                     .groups = kGroups,
+                     .n = kN,
+                     .k = kK,
+                     .most_rows = most_of(begin)},
+                    stream());
+    return download(out, out_type);
+  }
+  static int64_t most_of(const std::vector<int32_t>& begin) {
+    int64_t most = 0;
+    for (size_t i = 1; i < begin.size(); ++i) most = std::max<int64_t>(most, begin[i] - begin[i - 1]);
+    return most;
+  }
+  // By a product of its own, of the decode path; on CUDA two parts keep plain weights from the library, whose bits
+  // differ.
+  std::vector<float> product_of(const Experts& experts, int64_t group, const std::vector<float>& x, int64_t first,
+                                int64_t rows, DType type, DType out_type) {
+    Weight weight = experts.of(group);
+    if (is_plain(weight.parts[0].type)) {
+      constexpr int64_t kHalf = kN / 2;
+      weight.parts[0].rows = kHalf;
+      weight.parts[1] = weight.parts[0];
+      weight.parts[1].data = static_cast<const std::byte*>(weight.parts[0].data) + kHalf * kK * dtype_bytes(type);
+      weight.count = 2;
+    }
+    const DeviceArray x_array = upload({x.begin() + first * kK, x.begin() + (first + rows) * kK}, type);
+    const DeviceArray out = output(static_cast<uint64_t>(rows * kN) * dtype_bytes(out_type));
+    product({.x = x_array.data(),
+             .weight = weight,
+             .out = out.data(),
+             .type = type,
+             .out_type = out_type,
+             .rows = rows,
+             .n = kN,
+             .k = kK,
+             .path = ProductPath::kDecode},
+            stream());
+    return download(out, out_type);
+  }
+  void check(const Experts& experts, const std::vector<int32_t>& begin, DType type, DType out_type,
+             const std::string& what);
+};
+INSTANTIATE_KERNEL_TEST(GroupedProductTest);
+
+void GroupedProductTest::check(const Experts& experts, const std::vector<int32_t>& begin, DType type, DType out_type,
+                               const std::string& what) {
+  const std::vector<float> x = rounded(random_values(1, begin.back() * kK), type);
+  const std::vector<float> got = run(experts, begin, x, type, out_type);
+  for (int64_t group = 0; group < kGroups; ++group) {
+    const auto g = static_cast<size_t>(group);
+    const int64_t first = begin[g], rows = begin[g + 1] - first;
+    if (rows == 0) continue;
+    const std::vector<float> expected = product_of(experts, group, x, first, rows, type, out_type);
+    EXPECT_EQ(std::memcmp(got.data() + first * kN, expected.data(), expected.size() * sizeof(float)), 0)
+        << what << " group " << group << " of " << rows << " rows";
+  }
+}
+
+const std::vector<int32_t> kFew = {0, 1, 1, 4, 12, 13}, kMany = {0, 0, 17, 18, 60, 69};
+
+TEST_P(GroupedProductTest, AGroupHasTheBitsOfItsOwnProduct) {
+  for (const WeightType type : kQuantisedTypes) {
+    // Types that few files have are multiplied by a kernel of other bits on CUDA (below).
+    if (cuda() && type >= WeightType::kQ2K) continue;
+    const Experts experts = quantised(type);
+    for (const std::vector<int32_t>& begin : {kFew, kMany})
+      for (const DType out_type : {DType::kBF16, DType::kF32})
+        check(experts, begin, DType::kBF16, out_type, weight_type_info(type).name);
+  }
+}
+
+TEST_P(GroupedProductTest, PlainWeightsOfEachType) {
+  for (const DType type : kAllTypes) {
+    const Experts experts = plain(type);
+    for (const std::vector<int32_t>& begin : {kFew, kMany})
+      check(experts, begin, type, DType::kF32, std::string(dtype_name(type)));
+  }
+}
+
+// Whatever the type is, a row's bits do not depend on the other rows of its group or on other groups.
+TEST_P(GroupedProductTest, ARowDoesNotDependOnOthers) {
+  const std::vector<float> x = rounded(random_values(1, kMany.back() * kK), DType::kBF16);
+  for (const WeightType type : kQuantisedTypes) {
+    const Experts experts = quantised(type);
+    const std::vector<float> all = run(experts, kMany, x, DType::kBF16, DType::kF32);
+    for (const int32_t row : {0, 16, 17, 18, 40, 59, 60, 68}) {
+      int64_t group = 0;
+      while (kMany[static_cast<size_t>(group) + 1] <= row) ++group;
+      std::vector<int32_t> begin(kGroups + 1, 0);
+      for (auto g = static_cast<size_t>(group); g < kGroups; ++g) begin[g + 1] = 1;
+      const std::vector<float> one =
+          run(experts, begin, {x.begin() + row * kK, x.begin() + (row + 1) * kK}, DType::kBF16, DType::kF32);
+      EXPECT_EQ(std::memcmp(one.data(), all.data() + row * kN, kN * sizeof(float)), 0)
+          << weight_type_info(type).name << " row " << row;
+    }
+  }
+}
+
+// Of the types that CUDA multiplies by another kernel, too: near the products of their own.
+TEST_P(GroupedProductTest, OtherTypesAreNearTheirOwnProducts) {
+  for (const WeightType type : kQuantisedTypes) {
+    const Experts experts = quantised(type);
+    const std::vector<float> x = rounded(random_values(1, kFew.back() * kK), DType::kBF16);
+    const std::vector<float> got = run(experts, kFew, x, DType::kBF16, DType::kF32);
+    for (int64_t group = 0; group < kGroups; ++group) {
+      const int64_t first = kFew[static_cast<size_t>(group)], rows = kFew[static_cast<size_t>(group) + 1] - first;
+      if (rows == 0) continue;
+      const std::vector<float> expected = product_of(experts, group, x, first, rows, DType::kBF16, DType::kF32);
+      double error = 0, size = 0;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        const double difference = static_cast<double>(got[static_cast<size_t>(first * kN) + i]) - expected[i];
+        error += difference * difference;
+        size += static_cast<double>(expected[i]) * expected[i];
+      }
+      EXPECT_LT(error, 1e-4 * size) << weight_type_info(type).name << " group " << group;  // 8 bits of a weight
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace
