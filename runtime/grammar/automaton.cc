@@ -78,7 +78,8 @@ void Automaton::enter(int32_t node, int32_t below) {
   if (std::find(entered_.begin(), entered_.end(), here) != entered_.end()) return;
   entered_.push_back(here);
   if (n.kind == Kind::kSplit) {
-    for (int32_t i = 0; i < n.count; ++i) enter(grammar_.targets[static_cast<size_t>(n.arg + i)], below);
+    for (int32_t i = 0; i < n.count; ++i)
+      enter(grammar_.targets[static_cast<size_t>(n.arg) + static_cast<size_t>(i)], below);
   } else if (n.kind == Kind::kCall) {
     // What returns at once needs no stack of its own: a list's last element, say.
     const bool last = grammar_.nodes[static_cast<size_t>(n.next)].kind == Kind::kReturn;

@@ -136,7 +136,7 @@ bool recurs_at_once(const Grammar& grammar) {
     if (node.kind == Kind::kCall) found = recurs(node.arg);
     if (node.kind == Kind::kLoop) found = recurs(node.arg) || recurs(node.next);
     for (int32_t i = 0; node.kind == Kind::kSplit && i < node.count && !found; ++i) {
-      found = recurs(grammar.targets[static_cast<size_t>(node.arg + i)]);
+      found = recurs(grammar.targets[static_cast<size_t>(node.arg) + static_cast<size_t>(i)]);
     }
     mark = Mark::kDone;
     return found;

@@ -91,7 +91,7 @@ RopeConfig read_local_rope(const JsonFields& fields) {
 }
 
 // Old files leave much out: these are transformers' defaults.
-void read_text(const JsonFields& fields, ModelConfig* config) {
+void read_gemma_text(const JsonFields& fields, ModelConfig* config) {
   refuse_gemma3(fields);
   config->hidden = fields.integer_or("hidden_size", 1, kMaxWidth, 2304);
   config->vocab = fields.integer_or("vocab_size", 1, kMaxVocab, 262208);
@@ -116,13 +116,13 @@ void read_text(const JsonFields& fields, ModelConfig* config) {
 
 void read_gemma3(const JsonFields& whole, ModelConfig* config) {
   const json* inner = whole.find("text_config");
-  if (inner == nullptr) return read_text(whole, config);
+  if (inner == nullptr) return read_gemma_text(whole, config);
   if (!inner->is_object()) whole.refuse("text_config", "must be an object: the decoder's config");
   refuse_unsupported(whole);
   const JsonFields fields(*inner, whole.source(), "text_config.");
   if (fields.string_or("model_type", "gemma3_text") != "gemma3_text")
     fields.refuse("model_type", "is not supported", "supported: gemma3_text");
-  read_text(fields, config);
+  read_gemma_text(fields, config);
   config->images = true;
   append_end_ids(whole, config->vocab, &config->end_ids);
 }
