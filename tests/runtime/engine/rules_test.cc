@@ -171,8 +171,10 @@ TEST_P(RulesText, IsIncompleteWhereTheLengthCutsIt) {
 
 // A run with rules follows one without, and both share the rows.
 TEST_P(RulesText, SharesKeptRowsWithOtherRuns) {
-  Engine engine(options(SpecType::kNone));
-  const std::vector<int32_t> ids = prompt(engine, 1);
+  EngineOptions grouped = options(SpecType::kNone);
+  grouped.prefill_group = 512;  // a GPU keeps whole groups
+  Engine engine(grouped);
+  const std::vector<int32_t> ids = testing::made_up_ids(700, engine.config().vocab, 5);
   GenerateOptions free = plain(20, {});
   free.keep = KeepRows::kPrompt;
   free.rules_reserved = true;
