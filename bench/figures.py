@@ -12,13 +12,13 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
-from tables import data, partial, speed  # noqa: E402
+from tables import data, families, partial, speed  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PAGES = ["README.md", "docs/manual.md", "docs/measuring.md"]
 # What may quote a result file by its name, besides the tables: pages, and code whose constants were measured.
 SOURCES = ["*.md", "docs/*.md", "cache/*.*", "runtime/**/*.*", "tests/cache/*.*"]
-TABLES = vars(partial) | vars(speed)
+TABLES = vars(families) | vars(partial) | vars(speed)
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FILE = re.compile(r"[\w.*+-]+\.(?:jsonl?|txt)\b")
 

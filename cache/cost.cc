@@ -229,12 +229,11 @@ double prefill_products_ms(const CostInput& in, int64_t tokens) {
 
 double prefill_attention_ms(const CostInput& in, double tokens) {
   const ModelSizes& m = in.model;  // layers with a window are computed in the type of the computation
-  const double plain = in.rates.attention_tflop_per_s, int8 = in.rates.int8_attention_tflop_per_s;
+  const double plain = in.rates.attention_tflop_per_s / (in.rates.gpu ? wide(m, kWidePrefill) : 1);
+  const double int8 = in.plan.prefill_int8 ? in.rates.int8_attention_tflop_per_s : 0;  // heads of 256 are no slower
   const double windows = static_cast<double>(m.window_layers), full = static_cast<double>(m.rows.layers) - windows;
-  const double ms =
-      tflop_ms(full * m.attention_flop(tokens, tokens / 2), in.plan.prefill_int8 && int8 > 0 ? int8 : plain) +
-      tflop_ms(windows * m.attention_flop(tokens, m.mean_window(tokens)), plain);
-  return in.rates.gpu ? ms * wide(m, kWidePrefill) : ms;
+  return tflop_ms(full * m.attention_flop(tokens, tokens / 2), int8 > 0 ? int8 : plain) +
+         tflop_ms(windows * m.attention_flop(tokens, m.mean_window(tokens)), plain);
 }
 
 // The rows of each layer are read once more, and written in 8 bits.

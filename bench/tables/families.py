@@ -1,0 +1,50 @@
+"""Tables of models whose layers differ: hybrids, windows, experts. A function returns one as Markdown."""
+from tables.data import *
+
+
+def hybrid():
+    """Qwen3.6-27B beside llama.cpp, which was measured before 8-bit attention had today's kernel for heads of 256."""
+    rows = []
+    for tokens in (16384, 61440, 131040):
+        llama, before = (find_one("llama_h200_qwen3.6-27b.json", tokens=tokens, program=name)
+                         for name in ("llama.cpp", "int8"))
+        now = find_one("bench_h200_qwen3.6-27b.json", prompt_tokens=tokens, kv="device")
+        other = llama.get("decode_ms")
+        rows.append([number(tokens), seconds(llama["prefill_ms"]), seconds(before["prefill_ms"]),
+                     seconds(now["prefill"]["ms"]), f"{other:.1f} ms" if other else "", f"{before['decode_ms']:.1f} ms",
+                     f"{now['decode']['ms_median']:.1f} ms"])
+    return table("tokens | prefill, llama.cpp | headrace, same call | headrace, today | decode, llama.cpp | "
+                 "headrace, same call | headrace, today", rows)
+
+
+def hybrid_partial():
+    rows = []
+    for name, budget, copy in (("128k", "22 GiB", "int8"), ("256k", "23 GiB", "int4")):
+        for row in load(f"partial_h200_qwen3.6-27b_{name}.json")["rows"]:
+            if "draft" not in row:
+                plain = row
+                continue
+            rows.append([number(row["prompt_tokens"]), budget, copy, row["draft"].replace("draft-mtp", "MTP"),
+                         f"{1e3 / plain['tokens_per_s']:.0f} ms", f"{row['partial']['verify_ms']:.1f} ms",
+                         f"{row['partial']['draft_ms']:.1f} ms", f"{row['refresh']['verify_ms']:.0f} ms"])
+    return table("tokens | `--vram` | copy | draft | a plain step | a partial step | its draft | a refresh", rows)
+
+
+def families():
+    return table("Q4_K_M, random weights | tokens | prefill | decode, ms a token | device memory", [
+        [shape, number(tokens), seconds(row["prefill"]["ms"]), digits(row["decode"]["ms_median"]),
+         gib(row["memory"]["vram_peak_bytes"])]
+        for shape in ("qwen3-30b-a3b", "gemma-3-27b") for tokens in (16384, 61440)
+        for row in [find_one(f"bench_h200_{shape}.json", prompt_tokens=tokens, kv="device")]])
+
+
+def int8_heads():
+    rows, kernel, size = {}, "", 0
+    for row in load("int8_attention_wide_h200.jsonl"):
+        if "kernel" in row:
+            kernel, size = row["kernel"], row["head_dim"]
+        else:
+            rows[kernel, size] = row
+    return table("2,048 queries, 61,440 rows | heads of 128 | heads of 256", [
+        [kernel, *(f"{number(rows[kernel, size]['us'])} us, {number(rows[kernel, size]['TFLOP/s'])} T/s"
+                   for size in (128, 256))] for kernel in dict.fromkeys(name for name, _ in rows)])
