@@ -89,7 +89,8 @@ bool Engine::prefills_in_int8() const { return impl_->context().prefills_in_int8
 std::vector<WeightTypeUse> Engine::weight_types() const { return impl_->weights->types(); }
 
 std::string Engine::weights_note() const {
-  if (dequantises(impl_->options.weights)) return "";
+  // In bf16 only small matrices of recurrent layers are.
+  if (dequantises(impl_->options.weights) || dtype() == DType::kBF16) return "";
   const std::vector<WeightTypeUse> types = weight_types();
   if (std::none_of(types.begin(), types.end(), [](const WeightTypeUse& use) { return use.dequantised(); })) return "";
   return str("the quantised weights are dequantised to ", dtype_name(dtype()),
