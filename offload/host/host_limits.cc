@@ -26,13 +26,17 @@ std::optional<uint64_t> read_number(const std::string& path) {
 // "name 123" or "name: 123 kB": the number after `name`, in the file's unit.
 std::optional<uint64_t> read_field(const std::string& path, std::string_view name) {
   std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (line.compare(0, name.size(), name) != 0 || line.size() == name.size()) continue;
-    const char after = line[name.size()];
-    if (after != ' ' && after != ':') continue;
-    std::istringstream rest(line.substr(name.size() + 1));
-    uint64_t value = 0;
-    if (rest >> value) return value;
+  file.exceptions(std::ios::badbit);  // no memory for a line is not a file without the field
+  try {
+    for (std::string line; std::getline(file, line);) {
+      if (line.compare(0, name.size(), name) != 0 || line.size() == name.size()) continue;
+      const char after = line[name.size()];
+      if (after != ' ' && after != ':') continue;
+      std::istringstream rest(line.substr(name.size() + 1));
+      uint64_t value = 0;
+      if (rest >> value) return value;
+    }
+  } catch (const std::ios::failure&) {  // the file cannot be read
   }
   return std::nullopt;
 }

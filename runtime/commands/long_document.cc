@@ -9,18 +9,32 @@
 namespace headrace {
 namespace {
 
-// As many parts as split_to_fit() makes, of about the same size: the last of them is else as short as it happens to be.
+// `text` in `parts` parts with as few tokens in the longest as `most` and the borders of paragraphs allow; none if
+// there are no so small parts.
+std::vector<std::string_view> split_in(size_t parts, std::string_view text, int64_t tokens, int64_t most,
+                                       const CountTokens& count) {
+  const auto mean = static_cast<double>(tokens) / static_cast<double>(parts);
+  for (const double slack : {1.02, 1.06, 1.15, 1.3}) {  // parts end where paragraphs do
+    const auto even = static_cast<int64_t>(mean * slack) + 1;
+    if (even >= most) break;
+    std::vector<std::string_view> equal = split_to_fit(text, even, count);
+    if (equal.size() == parts) return equal;
+  }
+  return {};
+}
+
+// As many parts as split_to_fit() makes, of about the same size. The last of them is else as short as it happens to be,
+// and where paragraphs are long it is still: then it shares with the one before it.
 std::vector<std::string_view> split_evenly(std::string_view text, int64_t most, const CountTokens& count) {
   std::vector<std::string_view> parts = split_to_fit(text, most, count);
   if (parts.size() < 2) return parts;
   int64_t tokens = 0;
   for (const std::string_view part : parts) tokens += count(part);
-  const auto mean = static_cast<double>(tokens) / static_cast<double>(parts.size());
-  for (const double slack : {1.02, 1.06, 1.15, 1.3}) {  // parts end where paragraphs do
-    const auto even = static_cast<int64_t>(mean * slack) + 1;
-    if (even >= most) break;
-    std::vector<std::string_view> equal = split_to_fit(text, even, count);
-    if (equal.size() == parts.size()) return equal;
+  if (auto equal = split_in(parts.size(), text, tokens, most, count); !equal.empty()) parts = std::move(equal);
+  const std::string_view before = parts[parts.size() - 2], last = parts.back();
+  const std::string_view both(before.data(), static_cast<size_t>(last.data() + last.size() - before.data()));
+  if (const auto pair = split_in(2, both, count(both), most, count); !pair.empty()) {
+    parts[parts.size() - 2] = pair[0], parts.back() = pair[1];
   }
   return parts;
 }

@@ -75,7 +75,7 @@ TEST(Pattern, RefusesWhatItDoesNotHave) {
   };
   for (const auto& [pattern, why] : cases) {
     testing_support::expect_error(ExitCode::kBadInput, "schema.json", {why},
-                                  [&] { schema_grammar(schema_of(pattern), "schema.json"); });
+                                  [&pattern = pattern] { schema_grammar(schema_of(pattern), "schema.json"); });
   }
 }
 

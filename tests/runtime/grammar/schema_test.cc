@@ -239,7 +239,7 @@ TEST(Schema, RefusesByName) {
   };
   for (const auto& [schema, why] : cases) {
     testing_support::expect_error(ExitCode::kBadInput, "schema.json", {why},
-                                  [&] { schema_grammar(schema, "schema.json"); });
+                                  [&schema = schema] { schema_grammar(schema, "schema.json"); });
   }
 }
 
