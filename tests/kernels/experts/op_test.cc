@@ -27,7 +27,7 @@ size_t index_of(int64_t index) { return static_cast<size_t>(index); }
 template <typename T>
 std::vector<T> values_in(const std::vector<std::byte>& bytes) {
   std::vector<T> values(bytes.size() / sizeof(T));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
 }
 
