@@ -81,6 +81,12 @@ void list_pairs(const ListPairsParams& params, ThreadPool&) {
   int32_t next[kMaxExperts];
   std::copy(params.begin, params.begin + params.count, next);
   for (int64_t i = 0; i < params.pairs; ++i) params.places[i] = next[params.experts[i]]++;
+  if (params.present == nullptr) return;
+  int32_t* present = params.present;
+  for (int64_t e = 0; e < params.count; ++e) {
+    if (params.begin[e] < params.begin[e + 1]) *present++ = static_cast<int32_t>(e);
+  }
+  std::fill(present, params.present + std::min(params.pairs, params.count), -1);
 }
 
 void spread_rows(const SpreadRowsParams& params, ThreadPool& pool) {

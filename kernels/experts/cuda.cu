@@ -79,9 +79,34 @@ __device__ int sum_before(int value, int* all) {
   return before + sum - value;
 }
 
+// Writes the expert's place among those that have pairs, and what follows the last of them. All threads call it.
+__device__ void list_present(const ListPairsParams& p, int expert) {
+  __shared__ uint32_t has_pairs[kMaxExperts / 32];  // a bit an expert
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < kMaxExperts / 32) has_pairs[thread] = 0;
+  __syncthreads();
+  for (int i = thread; i < p.pairs; i += kListThreads) {
+    atomicOr(&has_pairs[p.experts[i] / 32], 1u << p.experts[i] % 32);
+  }
+  __syncthreads();
+  if (thread != 0) return;
+  const int most = static_cast<int>(p.pairs < p.count ? p.pairs : p.count);
+  int before = 0, all = 0;
+  for (int i = 0; i < kMaxExperts / 32; ++i) {
+    const uint32_t bits = has_pairs[i];
+    if (i == expert / 32) before = all + __popc(bits & ((1u << expert % 32) - 1));
+    all += __popc(bits);
+  }
+  if (has_pairs[expert / 32] >> expert % 32 & 1) p.present[before] = expert;
+  if (expert + 1 == p.count) {
+    for (int i = all; i < most; ++i) p.present[i] = -1;
+  }
+}
+
 // Grid: experts.
 __global__ void __launch_bounds__(kListThreads) list_pairs_kernel(ListPairsParams p) {
   const int expert = static_cast<int>(blockIdx.x), pairs = static_cast<int>(p.pairs);
+  if (p.present != nullptr) list_present(p, expert);
   int lower = 0, next = 0;
   for (int i = threadIdx.x; i < pairs; i += kListThreads) lower += p.experts[i] < expert ? 1 : 0;
   sum_before(lower, &next);

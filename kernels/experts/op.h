@@ -32,6 +32,7 @@ struct ListPairsParams {
   int32_t* begin;          // [count + 1]: expert e has places [begin[e], begin[e + 1])
   int32_t* places;         // [pairs]
   int64_t pairs, count;
+  int32_t* present = nullptr;  // [min(pairs, count)]: the experts that have pairs, ascending, then -1; null: not listed
 };
 void list_pairs(const ListPairsParams& params, Stream& stream);
 

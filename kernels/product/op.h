@@ -73,7 +73,8 @@ struct GroupedProductParams {
   DType type;            // of x and of the weight
   DType out_type;        // type, or kF32
   int64_t rows, groups, n, k;
-  int64_t most_rows;  // of a group, at most
+  int64_t most_rows;                 // of a group, at most
+  const int32_t* present = nullptr;  // [min(groups, rows)], device: the groups that have rows, then -1; null: any may
 };
 void grouped_product(const GroupedProductParams& params, Stream& stream);
 

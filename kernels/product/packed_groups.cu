@@ -1,6 +1,8 @@
 // The products of groups of rows, each with its own matrix (grouped_product()): the kernel of few rows in four runs,
-// whose blocks ask the device which rows they have. A group's number of rows is not known here, so there are blocks for
-// the most; those without rows return at once.
+// whose blocks ask the device which group and which of its rows they have. A group's number of rows is not known here,
+// so there are blocks for the most; those without rows return at once.
+#include <algorithm>
+
 #include "kernels/product/cuda_kernels.h"
 #include "kernels/product/cuda_plan.h"
 #include "kernels/product/packed.cuh"
@@ -11,10 +13,20 @@ namespace headrace::kernels::cuda {
 namespace {
 
 struct Groups {
-  const int32_t* begin;
+  const int32_t *begin, *present;
   uint64_t stride;
   int most_rows;
 };
+
+// Of a block; -1: none.
+__device__ inline int group_of(const int32_t* present) {
+  return present != nullptr ? present[blockIdx.z] : static_cast<int>(blockIdx.z);
+}
+
+// Blocks for the groups: if those with rows are listed, no more than can have rows.
+int64_t blocks_of_groups(const GroupedProductParams& params) {
+  return params.present != nullptr ? std::min(params.groups, params.rows) : params.groups;
+}
 
 // Grid: tiles of rows x blocks of outputs, part after part x groups.
 template <typename Shape, typename Kinds>
@@ -22,7 +34,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
     packed_groups_kernel(const __grid_constant__ PackedProduct all, const __grid_constant__ Groups groups) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ PackedProduct p;  // of the group
-  const int first = groups.begin[blockIdx.z], rows = groups.begin[blockIdx.z + 1] - first;
+  const int group = group_of(groups.present);
+  if (group < 0) return;
+  const int first = groups.begin[group], rows = groups.begin[group + 1] - first;
   if (static_cast<int>(blockIdx.x) * Shape::kRowTiles * 8 >= rows) return;
   if (threadIdx.x == 0) {
     p = all;
@@ -32,7 +46,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
     const int64_t words = (all.k + kRecordCols - 1) / kRecordCols * (kRecordCols / 32);
     if (all.x_sums != nullptr) p.x_sums = all.x_sums + first * words;
     for (int i = 0; i < all.part_count; ++i) {
-      p.parts[i].data = static_cast<const char*>(all.parts[i].data) + blockIdx.z * groups.stride;
+      p.parts[i].data = static_cast<const char*>(all.parts[i].data) + group * groups.stride;
     }
   }
   __syncthreads();
@@ -63,14 +77,16 @@ constexpr int kPlainThreads = 128, kRowsAWarp = 8;
 // of a block x tiles of rows x groups.
 __global__ void __launch_bounds__(kPlainThreads) plain_groups_kernel(GroupedProductParams p) {
   const int64_t col = static_cast<int64_t>(blockIdx.x) * (kPlainThreads / 32) + threadIdx.x / 32;
-  const int64_t begin = p.begin[blockIdx.z], end = p.begin[blockIdx.z + 1];
+  const int group = group_of(p.present);
+  if (group < 0) return;
+  const int64_t begin = p.begin[group], end = p.begin[group + 1];
   const int64_t row = begin + static_cast<int64_t>(blockIdx.y) * kRowsAWarp;
   if (col >= p.n || row >= end) return;
   const int rows = static_cast<int>(end - row < kRowsAWarp ? end - row : kRowsAWarp), lane = threadIdx.x % 32;
   const WeightPart* part = p.weight.parts;
   int64_t in_part = col;
   for (; in_part >= part->rows; ++part) in_part -= part->rows;
-  const void* const data = static_cast<const char*>(part->data) + blockIdx.z * p.stride;
+  const void* const data = static_cast<const char*>(part->data) + group * p.stride;
   const bool packed = packed_kind(part->type).bits != 16;
   float sums[kRowsAWarp] = {};
   for (int64_t i = lane; i < p.k; i += 32) {
@@ -89,10 +105,9 @@ __global__ void __launch_bounds__(kPlainThreads) plain_groups_kernel(GroupedProd
 }
 
 void plain_groups(const GroupedProductParams& params, CudaStream& stream) {
-  launch_on(
-      stream, "plain_groups",
-      {ceil_div(params.n, kPlainThreads / 32), ceil_div(params.most_rows, kRowsAWarp), kPlainThreads, 0, params.groups},
-      plain_groups_kernel, params);
+  const Grid grid = {ceil_div(params.n, kPlainThreads / 32), ceil_div(params.most_rows, kRowsAWarp), kPlainThreads, 0,
+                     blocks_of_groups(params)};
+  launch_on(stream, "plain_groups", grid, plain_groups_kernel, params);
 }
 
 // =====================================================================================================================
@@ -149,10 +164,10 @@ void grouped_product(const GroupedProductParams& params, Stream& stream) {
     sum_columns(p, sums.as<uint32_t>(), on);
     p.x_sums = sums.as<uint32_t>();
   }
-  const Groups groups = {params.begin, params.stride, static_cast<int>(params.most_rows)};
-  if (params.most_rows <= 8)
-    return launch_groups<PackedShape<1, 1, 2, 4, 4, 2>, UsualKinds>(p, groups, params.groups, on);
-  launch_groups<PackedShape<2, 1, 2, 4, 4, 2>, UsualKinds>(p, groups, params.groups, on);
+  const Groups groups = {params.begin, params.present, params.stride, static_cast<int>(params.most_rows)};
+  const int64_t blocks = blocks_of_groups(params);
+  if (params.most_rows <= 8) return launch_groups<PackedShape<1, 1, 2, 4, 4, 2>, UsualKinds>(p, groups, blocks, on);
+  launch_groups<PackedShape<2, 1, 2, 4, 4, 2>, UsualKinds>(p, groups, blocks, on);
 }
 
 }  // namespace headrace::kernels::cuda

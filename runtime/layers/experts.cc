@@ -40,7 +40,12 @@ void choose_experts(const Pass& pass, const ExpertsSpec& spec, int64_t hidden, c
          .used = spec.used,
          .normalise = spec.normalised},
         *pass.stream);
-  list_pairs({.experts = work.chosen, .begin = work.begin, .places = work.places, .pairs = pairs, .count = spec.count},
+  list_pairs({.experts = work.chosen,
+              .begin = work.begin,
+              .places = work.places,
+              .pairs = pairs,
+              .count = spec.count,
+              .present = work.present},
              *pass.stream);
   spread_rows({.x = pass.at(pass.work.normed, part.first * hidden),
                .places = work.places,
@@ -67,6 +72,7 @@ void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part)
   product.n = 2 * spec.width;
   product.k = w.experts.gate_up.cols;
   product.most_rows = part.rows;  // a row chooses an expert once at most
+  product.present = work.present;
   grouped_product(product, *pass.stream);
   silu_mul(
       {.gate_up = work.gate_up, .out = work.activated, .type = pass.type, .rows = product.rows, .cols = spec.width},

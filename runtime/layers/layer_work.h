@@ -27,15 +27,16 @@ struct LayerWidths {
 // Room for what a layer with experts computes. A part is the rows that go through the experts together.
 constexpr int64_t kExpertPartRows = 512;
 struct ExpertsWork {
-  float* scores = nullptr;    // [rows, count]
-  int32_t* chosen = nullptr;  // [part, used]
-  float* shares = nullptr;    // [part, used]
-  int32_t* begin = nullptr;   // [count + 1]
-  int32_t* places = nullptr;  // [part, used]
-  void* x = nullptr;          // [part * used, hidden]
-  void* gate_up = nullptr;    // [part * used, 2 * width]
-  void* activated = nullptr;  // [part * used, width]
-  float* y = nullptr;         // [part * used, hidden]
+  float* scores = nullptr;     // [rows, count]
+  int32_t* chosen = nullptr;   // [part, used]
+  float* shares = nullptr;     // [part, used]
+  int32_t* begin = nullptr;    // [count + 1]
+  int32_t* places = nullptr;   // [part, used]
+  int32_t* present = nullptr;  // [min(count, part * used)]
+  void* x = nullptr;           // [part * used, hidden]
+  void* gate_up = nullptr;     // [part * used, 2 * width]
+  void* activated = nullptr;   // [part * used, width]
+  float* y = nullptr;          // [part * used, hidden]
 
   static ExpertsWork carve(const LayerWidths& widths, DType type, int64_t rows, BumpAllocator& allocator);
 };

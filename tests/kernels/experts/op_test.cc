@@ -37,6 +37,10 @@ struct Routes {
   bool operator==(const Routes&) const = default;
 };
 
+struct Lists {
+  std::vector<int32_t> begin, places, present;
+};
+
 class ExpertsTest : public testing_support::KernelTest {
  protected:
   Routes routes(const std::vector<float>& scores, int64_t count, int64_t used, bool normalise) {
@@ -53,16 +57,19 @@ class ExpertsTest : public testing_support::KernelTest {
           stream());
     return {values_in<int32_t>(download(experts)), values_in<float>(download(shares))};
   }
-  std::pair<std::vector<int32_t>, std::vector<int32_t>> listed(const std::vector<int32_t>& experts, int64_t count) {
+  Lists listed(const std::vector<int32_t>& experts, int64_t count) {
+    const auto pairs = static_cast<int64_t>(experts.size());
     const DeviceArray in = upload_raw(experts), begin = output(index_of(count + 1) * 4),
-                      places = output(experts.size() * 4);
+                      places = output(experts.size() * 4), present = output(index_of(std::min(pairs, count)) * 4);
     list_pairs({.experts = in.as<int32_t>(),
                 .begin = begin.as<int32_t>(),
                 .places = places.as<int32_t>(),
-                .pairs = static_cast<int64_t>(experts.size()),
-                .count = count},
+                .pairs = pairs,
+                .count = count,
+                .present = present.as<int32_t>()},
                stream());
-    return {values_in<int32_t>(download(begin)), values_in<int32_t>(download(places))};
+    return {values_in<int32_t>(download(begin)), values_in<int32_t>(download(places)),
+            values_in<int32_t>(download(present))};
   }
 };
 INSTANTIATE_KERNEL_TEST(ExpertsTest);
@@ -135,13 +142,16 @@ TEST_P(ExpertsTest, PairsAreListedByExpertInOrder) {
       std::vector<int32_t> experts(index_of(pairs));
       for (int64_t i = 0; i < pairs; ++i)  // the third expert has none
         experts[index_of(i)] = static_cast<int32_t>(i * i * 7 % count == 2 ? 0 : i * i * 7 % count);
-      const auto [begin, places] = listed(experts, count);
-      std::vector<int32_t> next, expected_begin = {0};
+      const auto [begin, places, present] = listed(experts, count);
+      std::vector<int32_t> next, expected_begin = {0}, expected_present;
       for (int32_t e = 0; e < count; ++e) {
         next.push_back(expected_begin.back());
         expected_begin.push_back(expected_begin.back() +
                                  static_cast<int32_t>(std::count(experts.begin(), experts.end(), e)));
+        if (expected_begin.back() > next.back()) expected_present.push_back(e);
       }
+      expected_present.resize(index_of(std::min(pairs, count)), -1);
+      EXPECT_EQ(present, expected_present) << pairs << " of " << count;
       EXPECT_EQ(begin, expected_begin) << pairs << " of " << count;
       for (int64_t i = 0; i < pairs; ++i)
         ASSERT_EQ(places[index_of(i)], next[index_of(experts[index_of(i)])]++) << pairs << " of " << count;

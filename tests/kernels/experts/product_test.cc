@@ -1,6 +1,7 @@
 // The product of groups of rows: each group has the result of a product of its own, whatever the other groups have.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -63,6 +64,7 @@ class GroupedProductTest : public testing_support::KernelTest {
     const int64_t rows = begin.back();
     const DeviceArray x_array = upload({x.begin(), x.begin() + rows * kK}, type), begin_array = upload_raw(begin);
     const DeviceArray out = output(static_cast<uint64_t>(rows * kN) * dtype_bytes(out_type));
+    const DeviceArray present = upload_raw(present_of(begin));
     grouped_product({.x = x_array.data(),
                      .weight = experts.first,
                      .stride = experts.stride,
@@ -74,9 +76,19 @@ class GroupedProductTest : public testing_support::KernelTest {
                      .groups = kGroups,
                      .n = kN,
                      .k = kK,
-                     .most_rows = most_of(begin)},
+                     .most_rows = most_of(begin),
+                     .present = lists_present_ ? present.as<int32_t>() : nullptr},
                     stream());
     return download(out, out_type);
+  }
+  // Not in order: any is allowed.
+  static std::vector<int32_t> present_of(const std::vector<int32_t>& begin) {
+    std::vector<int32_t> present;
+    for (int32_t group = kGroups - 1; group >= 0; --group) {
+      if (begin[static_cast<size_t>(group) + 1] > begin[static_cast<size_t>(group)]) present.push_back(group);
+    }
+    present.resize(static_cast<size_t>(std::min<int64_t>(kGroups, begin.back())), -1);
+    return present;
   }
   static int64_t most_of(const std::vector<int32_t>& begin) {
     int64_t most = 0;
@@ -111,6 +123,8 @@ class GroupedProductTest : public testing_support::KernelTest {
   }
   void check(const Experts& experts, const std::vector<int32_t>& begin, DType type, DType out_type,
              const std::string& what);
+
+  bool lists_present_ = true;
 };
 INSTANTIATE_KERNEL_TEST(GroupedProductTest);
 
@@ -147,6 +161,17 @@ TEST_P(GroupedProductTest, PlainWeightsOfEachType) {
     for (const std::vector<int32_t>& begin : {kFew, kMany})
       check(experts, begin, type, DType::kF32, std::string(dtype_name(type)));
   }
+}
+
+TEST_P(GroupedProductTest, GroupsNeedNotBeListed) {
+  lists_present_ = false;
+  for (const WeightType type : {WeightType::kQ4K, WeightType::kQ6K}) {
+    const Experts experts = quantised(type);
+    for (const std::vector<int32_t>& begin : {kFew, kMany})
+      check(experts, begin, DType::kBF16, DType::kF32, weight_type_info(type).name);
+  }
+  const Experts experts = plain(DType::kF32);
+  for (const std::vector<int32_t>& begin : {kFew, kMany}) check(experts, begin, DType::kF32, DType::kF32, "f32");
 }
 
 // Whatever the type is, a row's bits do not depend on the other rows of its group or on other groups.
