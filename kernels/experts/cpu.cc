@@ -80,7 +80,10 @@ void list_pairs(const ListPairsParams& params, ThreadPool&) {
   for (int64_t e = 0; e < params.count; ++e) params.begin[e + 1] += params.begin[e];
   int32_t next[kMaxExperts];
   std::copy(params.begin, params.begin + params.count, next);
-  for (int64_t i = 0; i < params.pairs; ++i) params.places[i] = next[params.experts[i]]++;
+  for (int64_t i = 0; i < params.pairs; ++i) {
+    params.places[i] = next[params.experts[i]]++;
+    if (params.from != nullptr) params.from[params.places[i]] = static_cast<int32_t>(i / params.used);
+  }
   if (params.present == nullptr) return;
   int32_t* present = params.present;
   for (int64_t e = 0; e < params.count; ++e) {

@@ -120,6 +120,7 @@ __global__ void __launch_bounds__(kListThreads) list_pairs_kernel(ListPairsParam
     int all = 0;
     const int before = sum_before(is_mine ? 1 : 0, &all);
     if (is_mine) p.places[i] = next + before;
+    if (is_mine && p.from != nullptr) p.from[next + before] = i / static_cast<int>(p.used);
     next += all;
   }
 }

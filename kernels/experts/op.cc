@@ -16,8 +16,9 @@ void route(const RouteParams& params, Stream& stream) {
 }
 
 void list_pairs(const ListPairsParams& params, Stream& stream) {
-  CHECK(params.pairs >= 0 && params.pairs <= INT32_MAX && params.count > 0 && params.count <= kMaxExperts,
-        "pairs=", params.pairs, " count=", params.count);
+  CHECK(params.pairs >= 0 && params.pairs <= INT32_MAX && params.count > 0 && params.count <= kMaxExperts &&
+            params.used > 0,
+        "pairs=", params.pairs, " count=", params.count, " used=", params.used);
   dispatch(kernels::cpu::list_pairs, kernels::cuda::list_pairs, params, stream);
 }
 

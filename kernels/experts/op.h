@@ -32,6 +32,8 @@ struct ListPairsParams {
   int32_t* begin;          // [count + 1]: expert e has places [begin[e], begin[e + 1])
   int32_t* places;         // [pairs]
   int64_t pairs, count;
+  int64_t used = 1;            // pairs of a row
+  int32_t* from = nullptr;     // [pairs]: the row of each place's pair, which is pair / used; null: not listed
   int32_t* present = nullptr;  // [min(pairs, count)]: the experts that have pairs, ascending, then -1; null: not listed
 };
 void list_pairs(const ListPairsParams& params, Stream& stream);

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cstring>
 
+#include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/thread_room.h"
 #include "kernels/product/bodies.h"
 #include "kernels/product/cpu_isa.h"
@@ -117,6 +119,18 @@ class Product {
   int64_t parts_[4] = {};  // parts of the work before each part of the weight
 };
 
+// The rows of x, group after group.
+const std::byte* grouped_rows(const GroupedProductParams& params, ThreadPool& pool) {
+  if (params.from == nullptr) return static_cast<const std::byte*>(params.x);
+  for_rows(pool, params.rows, params.k, [&](int64_t row) {
+    const int64_t from = params.from[row];
+    CHECK(from >= 0 && from < params.x_rows, "from=", from, " of ", params.x_rows);
+    std::memcpy(at(params.room, row * params.k, params.type), at(params.x, from * params.k, params.type),
+                static_cast<size_t>(params.k) * dtype_bytes(params.type));
+  });
+  return static_cast<const std::byte*>(params.room);
+}
+
 Weight matrix_of_group(const GroupedProductParams& params, int64_t group) {
   Weight weight = params.weight;
   for (int i = 0; i < weight.count; ++i) {
@@ -148,12 +162,12 @@ void product(const ProductParams& params, ThreadPool& pool) {
 
 // One group after another, each as a product of its own.
 void grouped_product(const GroupedProductParams& params, ThreadPool& pool) {
+  const std::byte* const x = grouped_rows(params, pool);
   for (int64_t group = 0; group < params.groups; ++group) {
     const int64_t first = params.begin[group], rows = params.begin[group + 1] - first;
     if (rows == 0) continue;
     ProductParams one{};
-    one.x =
-        static_cast<const std::byte*>(params.x) + static_cast<uint64_t>(first * params.k) * dtype_bytes(params.type);
+    one.x = x + static_cast<uint64_t>(first * params.k) * dtype_bytes(params.type);
     one.weight = matrix_of_group(params, group);
     one.out =
         static_cast<std::byte*>(params.out) + static_cast<uint64_t>(first * params.n) * dtype_bytes(params.out_type);

@@ -95,6 +95,9 @@ void grouped_product(const GroupedProductParams& params, Stream& stream) {
   CHECK(params.x != nullptr && params.out != nullptr && params.begin != nullptr && params.out != params.x);
   CHECK(params.weight.rows() == params.n && params.weight.cols == params.k, "a weight of ", params.weight.rows(), " x ",
         params.weight.cols, " in a product of n=", params.n, " k=", params.k);
+  CHECK(params.from == nullptr ||
+            (params.x_rows > 0 && params.room != nullptr && params.room != params.x && params.room != params.out),
+        "x_rows=", params.x_rows);
   if (params.rows == 0) return;
   kernels::dispatch(kernels::cpu::grouped_product, kernels::cuda::grouped_product, params, stream);
 }

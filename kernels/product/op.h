@@ -65,16 +65,20 @@ void rotated_product(const ProductParams& params, const RopeParams& rope, Stream
 // them where they are quantised, whatever the number of rows is, so a row's bits depend on n and k alone. Needs no
 // padding.
 struct GroupedProductParams {
-  const void* x;         // [rows, k], contiguous, group after group
+  const void* x;         // [x_rows, k], contiguous
   Weight weight;         // [n, k], of group 0; a plain one is of `type`
   uint64_t stride;       // bytes from a group's matrix to the next one's, of each part
-  const int32_t* begin;  // [groups + 1], device, ascending: group g has rows [begin[g], begin[g + 1]) of x and out
-  void* out;             // [rows, n]
+  const int32_t* begin;  // [groups + 1], device, ascending: group g has rows [begin[g], begin[g + 1]) of out
+  void* out;             // [rows, n], group after group
   DType type;            // of x and of the weight
   DType out_type;        // type, or kF32
   int64_t rows, groups, n, k;
   int64_t most_rows;                 // of a group, at most
   const int32_t* present = nullptr;  // [min(groups, rows)], device: the groups that have rows, then -1; null: any may
+  // [rows], device: the row of x of each row of the product; null: its own, and x has as many.
+  const int32_t* from = nullptr;
+  int64_t x_rows = 0;    // with `from`
+  void* room = nullptr;  // with `from`: [rows, k] of `type`, scratch for bodies that bring the rows together
 };
 void grouped_product(const GroupedProductParams& params, Stream& stream);
 

@@ -31,6 +31,8 @@ struct PackedShape {
   static constexpr int kParts = kParts_, kStages = kStages_, kMinBlocks = kMinBlocks_;
   static constexpr int kThreads = 32 * kWarps * kParts;
   static constexpr bool kRotates = kWhole && kParts > 1, kGates = kWhole && kParts == 1;
+  static constexpr bool kNormalises = kWhole;
+  static constexpr bool kGathers = false;  // whether rows of x are found by PackedProduct::from
   static constexpr int kStageBytes = kRowTiles * 8 * kStepCols * 2;
   // A warp's tile: scales, groups of a record x row pairs; then the data that its lanes read for the minima.
   static constexpr int kScaleBytes = 8 * 8 * 16 + 32 * 16, kRawApart = kScaleBytes;
@@ -123,7 +125,7 @@ __device__ inline void sum_part(const PackedProduct& p, const PackedPart& part, 
     }
   }
   if constexpr (Shape::kWhole) {
-    if (p.norm != nullptr) {
+    if (Shape::kNormalises && p.norm != nullptr) {
       normalise_rows<Shape>(p, shared);
       if constexpr (kMinima) {
         sum_x(p, 0, records * 8, warp, Shape::kWarps * Shape::kParts, shared, x_sums);

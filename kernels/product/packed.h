@@ -54,7 +54,8 @@ struct PackedProduct {
   const void* norm;  // rms_norm()'s weight for x, or null
   bool x_f32;        // with a norm
   float eps;
-  const uint32_t* x_sums;  // [rows, groups of 32 columns in whole records], by sum_columns()
+  const uint32_t* x_sums;  // [rows of x, groups of 32 columns in whole records], by sum_columns()
+  const int32_t* from;     // [rows]: the row of x of each row; null: its own. For shapes that gather
   bool gated;              // the parts are gate and up, and the output is activation(gate) * up
   Activation activation;
   // For kernels/product/packed_many.cuh, in which each run of k has its own blocks.

@@ -1,22 +1,17 @@
-// The products of groups of rows, each with its own matrix (grouped_product()): the kernel of few rows in four runs,
-// whose blocks ask the device which group and which of its rows they have. A group's number of rows is not known here,
-// so there are blocks for the most; those without rows return at once.
+// The products of groups of rows, each with its own matrix (grouped_product()): here those of many rows, by the kernel
+// of kernels/product/packed.cuh with steps of x, and those of any type, shape and alignment. A group's number of rows is
+// not known here, so there are blocks for the most; those without rows return at once.
 #include <algorithm>
 
 #include "kernels/product/cuda_kernels.h"
 #include "kernels/product/cuda_plan.h"
 #include "kernels/product/packed.cuh"
+#include "kernels/product/packed_groups.h"
 #include "kernels/weights/cuda_value.cuh"
 
 namespace headrace::kernels::cuda {
 
 namespace {
-
-struct Groups {
-  const int32_t *begin, *present;
-  uint64_t stride;
-  int most_rows;
-};
 
 // Of a block; -1: none.
 __device__ inline int group_of(const int32_t* present) {
@@ -28,10 +23,14 @@ int64_t blocks_of_groups(const GroupedProductParams& params) {
   return params.present != nullptr ? std::min(params.groups, params.rows) : params.groups;
 }
 
+struct ManyGroupsShape : PackedShape<2, 1, 2, 4, 4, 2> {
+  static constexpr bool kGathers = true;
+};
+
 // Grid: tiles of rows x blocks of outputs, part after part x groups.
 template <typename Shape, typename Kinds>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
-    packed_groups_kernel(const __grid_constant__ PackedProduct all, const __grid_constant__ Groups groups) {
+    packed_groups_kernel(const __grid_constant__ PackedProduct all, const __grid_constant__ PackedGroups groups) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ PackedProduct p;  // of the group
   const int group = group_of(groups.present);
@@ -41,10 +40,14 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
   if (threadIdx.x == 0) {
     p = all;
     p.rows = rows;
-    p.x = static_cast<const char*>(all.x) + int64_t{first} * all.k * 2;
     p.out = static_cast<char*>(all.out) + int64_t{first} * all.n * (all.out_f32 ? 4 : 2);
     const int64_t words = (all.k + kRecordCols - 1) / kRecordCols * (kRecordCols / 32);
-    if (all.x_sums != nullptr) p.x_sums = all.x_sums + first * words;
+    if (all.from != nullptr) {
+      p.from = all.from + first;
+    } else {
+      p.x = static_cast<const char*>(all.x) + int64_t{first} * all.k * 2;
+      if (all.x_sums != nullptr) p.x_sums = all.x_sums + first * words;
+    }
     for (int i = 0; i < all.part_count; ++i) {
       p.parts[i].data = static_cast<const char*>(all.parts[i].data) + group * groups.stride;
     }
@@ -60,9 +63,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
 }
 
 template <typename Shape, typename Kinds>
-void launch_groups(PackedProduct p, const Groups& groups, int64_t count, CudaStream& stream) {
+void launch_groups(PackedProduct p, const PackedGroups& groups, int64_t count, CudaStream& stream) {
   const int64_t blocks = place_parts(p, Shape::kWarps * Shape::kWeightTiles * kTileRows);
-  void (*const kernel)(PackedProduct, Groups) = packed_groups_kernel<Shape, Kinds>;
+  void (*const kernel)(PackedProduct, PackedGroups) = packed_groups_kernel<Shape, Kinds>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   const Grid grid = {ceil_div(groups.most_rows, Shape::kRowTiles * 8), blocks, Shape::kThreads, Shape::kSharedBytes,
                      count};
@@ -88,13 +91,16 @@ __global__ void __launch_bounds__(kPlainThreads) plain_groups_kernel(GroupedProd
   for (; in_part >= part->rows; ++part) in_part -= part->rows;
   const void* const data = static_cast<const char*>(part->data) + group * p.stride;
   const bool packed = packed_kind(part->type).bits != 16;
+  int64_t from[kRowsAWarp];
+#pragma unroll
+  for (int r = 0; r < kRowsAWarp; ++r) from[r] = p.from != nullptr && r < rows ? p.from[row + r] : row + r;
   float sums[kRowsAWarp] = {};
   for (int64_t i = lane; i < p.k; i += 32) {
     const float w = packed ? rounded_to(p.type, packed_weight(part->type, data, p.k, in_part, i))
                            : load_one(p.type, data, in_part * p.k + i);
 #pragma unroll
     for (int r = 0; r < kRowsAWarp; ++r) {
-      if (r < rows) sums[r] = fmaf(load_one(p.type, p.x, (row + r) * p.k + i), w, sums[r]);
+      if (r < rows) sums[r] = fmaf(load_one(p.type, p.x, from[r] * p.k + i), w, sums[r]);
     }
   }
 #pragma unroll
@@ -117,6 +123,7 @@ bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) 
 bool takes(const GroupedProductParams& params) {
   bool takes = params.type == DType::kBF16 && params.k % 8 == 0 && aligned(params.x) && params.stride % 16 == 0;
   takes = takes && params.n <= INT32_MAX && params.k <= INT32_MAX && params.rows <= INT32_MAX;
+  takes = takes && std::max(params.x_rows, params.most_rows) * params.k * 2 <= UINT32_MAX;
   for (int i = 0; i < params.weight.count; ++i) {
     const WeightPart& part = params.weight.parts[i];
     takes = takes && aligned(part.data) && !is_other(part.type) && !is_grid(part.type);
@@ -135,6 +142,7 @@ PackedProduct packed_params(const GroupedProductParams& params) {
   }
   p.part_count = params.weight.count;
   p.x = params.x;
+  p.from = params.from;
   p.out = params.out;
   p.out_f32 = params.out_type == DType::kF32;
   p.rows = static_cast<int>(params.rows);
@@ -152,22 +160,24 @@ bool sums_minima(const PackedProduct& p) {
 
 }  // namespace
 
-// Few rows: one tile of eight a block; the shapes are those of packed_product_in_four().
+// The shape for many rows is that of packed_product_in_four().
 void grouped_product(const GroupedProductParams& params, Stream& stream) {
   CudaStream& on = cuda_stream(stream);
   if (!takes(params)) return plain_groups(params, on);
   PackedProduct p = packed_params(params);
+  const PackedGroups groups = {params.begin, params.present, params.stride, static_cast<int>(params.most_rows)};
+  const int64_t blocks = blocks_of_groups(params);
+  if (packed_few_groups(p, groups, blocks, on)) return;
   if (sums_minima(p)) {
+    PackedProduct rows_of_x = p;
+    if (params.from != nullptr) rows_of_x.rows = static_cast<int>(params.x_rows);
     DeviceBuffer& sums = ProductPlans::of(on).sums();
-    CHECK(static_cast<uint64_t>(p.rows * ceil_div(p.k, kRecordCols) * (kRecordCols / 32) * 4) <= sums.bytes(),
-          "a grouped product of ", p.rows, " rows of ", p.k, " has sums for which there is no room");
-    sum_columns(p, sums.as<uint32_t>(), on);
+    CHECK(static_cast<uint64_t>(rows_of_x.rows * ceil_div(p.k, kRecordCols) * (kRecordCols / 32) * 4) <= sums.bytes(),
+          "a grouped product of ", rows_of_x.rows, " rows of ", p.k, " has sums for which there is no room");
+    sum_columns(rows_of_x, sums.as<uint32_t>(), on);
     p.x_sums = sums.as<uint32_t>();
   }
-  const Groups groups = {params.begin, params.present, params.stride, static_cast<int>(params.most_rows)};
-  const int64_t blocks = blocks_of_groups(params);
-  if (params.most_rows <= 8) return launch_groups<PackedShape<1, 1, 2, 4, 4, 2>, UsualKinds>(p, groups, blocks, on);
-  launch_groups<PackedShape<2, 1, 2, 4, 4, 2>, UsualKinds>(p, groups, blocks, on);
+  launch_groups<ManyGroupsShape, UsualKinds>(p, groups, blocks, on);
 }
 
 }  // namespace headrace::kernels::cuda

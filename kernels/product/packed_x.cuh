@@ -11,6 +11,13 @@
 
 namespace headrace::kernels::cuda {
 
+// The row of x of a row of the product; of one beyond the last, that of the last.
+template <typename Shape>
+__device__ inline int64_t row_of_x(const PackedProduct& p, int row) {
+  if (Shape::kGathers && p.from != nullptr) return p.from[min(row, p.rows - 1)];
+  return row;
+}
+
 // Copies steps of x to shared memory, in the order of the fragments: lane 4 (r % 8) + q % 4 reads the 16 bytes of row r
 // and columns 8 q. The two halves of a step have different row orders, to avoid bank conflicts.
 template <typename Shape>
@@ -18,7 +25,9 @@ struct XSource {
   static constexpr int kChunks = kStepCols / 8;                     // of a row
   static constexpr int kRowsAtOnce = Shape::kWarps * 32 / kChunks;  // of a part's threads
   static_assert(Shape::kWhole || kRowsAtOnce % 8 == 0);  // so that a thread's rows have one place in their tiles of 8
+  static constexpr int kOffsets = Shape::kGathers ? (Shape::kRowTiles * 8 + kRowsAtOnce - 1) / kRowsAtOnce : 1;
   const char* from;
+  uint32_t offsets[kOffsets];  // of a thread's rows, if it gathers
   uint32_t to;
   int rows_left, cols_left;  // from this thread's first copy on; of the block, of x
 
@@ -26,7 +35,16 @@ struct XSource {
     const int chunk = thread % kChunks, half = chunk / 4, row = thread / kChunks, first = first_row();
     rows_left = block_rows(p) - row;
     cols_left = p.k - chunk * 8;
-    from = static_cast<const char*>(p.x) + (int64_t{first + row} * p.k + chunk * 8) * 2;
+    if constexpr (Shape::kGathers) {
+      from = static_cast<const char*>(p.x);
+#pragma unroll
+      for (int i = 0; i < Shape::kRowTiles * 8; i += kRowsAtOnce) {
+        const auto of = static_cast<uint32_t>(row_of_x<Shape>(p, first + row + i));
+        offsets[i / kRowsAtOnce] = (of * static_cast<uint32_t>(p.k) + chunk * 8) * 2;
+      }
+    } else {
+      from = static_cast<const char*>(p.x) + (int64_t{first + row} * p.k + chunk * 8) * 2;
+    }
     to = shared_address(shared) + (row / 8 * 2 + half) * 512u + (((row % 8) ^ half) * 4 + chunk % 4) * 16u;
   }
   __device__ static int first_row() { return static_cast<int>(blockIdx.x) * Shape::kRowTiles * 8; }
@@ -38,14 +56,17 @@ struct XSource {
     const char* const source = bytes > 0 ? from + step * (kStepCols * 2) : from;
 #pragma unroll
     for (int i = 0; i < Shape::kRowTiles * 8; i += kRowsAtOnce) {
-      if (i < rows_left) copy_async(to + stage + i / 8 * 1024u, source + int64_t{i} * p.k * 2, bytes);
+      const int64_t row = Shape::kGathers ? offsets[i / kRowsAtOnce % kOffsets] : int64_t{i} * p.k * 2;
+      if (i < rows_left) copy_async(to + stage + i / 8 * 1024u, source + row, bytes);
     }
   }
   // A record's sums of x, 32 bytes a row.
   __device__ static void copy_sums(const PackedProduct& p, int record, int thread, const uint32_t* sums) {
     const int records = (p.k + kRecordCols - 1) / kRecordCols, row = thread / 2, rows = block_rows(p);
-    const char* const source = reinterpret_cast<const char*>(p.x_sums) +
-                               (int64_t{first_row() + row} * records + record) * 32 + thread % 2 * 16;
+    const int64_t first = row_of_x<Shape>(p, first_row() + row);
+    const char* const source =
+        reinterpret_cast<const char*>(p.x_sums) + (first * records + record) * 32 + thread % 2 * 16;
+    static_assert(!Shape::kGathers || Shape::kRowTiles * 8 <= Shape::kWarps * 16);
 #pragma unroll
     for (int i = 0; i < Shape::kRowTiles * 8; i += Shape::kWarps * 16) {
       if (row + i < rows)
@@ -62,9 +83,11 @@ __device__ inline void copy_rows(const PackedProduct& p, int step_begin, int ste
   const int first = step_begin * (kStepCols / 8) + static_cast<int>(threadIdx.x) % kThreads;
   const int end = step_end * (kStepCols / 8), used = p.k / 8;
   const uint32_t to = shared_address(shared);
+  const int own = Shape::kGathers ? static_cast<int>(row_of_x<Shape>(p, static_cast<int>(threadIdx.x % 32))) : 0;
 #pragma unroll 1
   for (int row = 0; row < p.rows; ++row) {
-    const char* const from = static_cast<const char*>(p.x) + static_cast<int64_t>(row) * p.k * 2;
+    const int of = Shape::kGathers ? __shfl_sync(kAllLanes, own, row) : row;
+    const char* const from = static_cast<const char*>(p.x) + static_cast<int64_t>(of) * p.k * 2;
 #pragma unroll 4
     for (int q = first; q < end; q += kThreads) {
       copy_async(to + ((q / 4 * p.rows + row) * 4 + q % 4) * 16u, q < used ? from + q * 16 : from, q < used ? 16 : 0);
@@ -132,7 +155,7 @@ __device__ inline void normalise_rows(const PackedProduct& p, unsigned char* to)
 // barriers of a block.
 template <int kParts, int kThreads>
 __device__ inline void barrier_of(int run) {
-  static_assert(kParts == 1 || kParts == 4);
+  static_assert(kParts == 1 || kParts == 3 || kParts == 4);
   if constexpr (kParts == 1) {
     __syncthreads();
   } else {

@@ -28,8 +28,8 @@ Weight in_two_parts(const Weight& matrix, DType type) {
   return parts;
 }
 
-// The part's rows, normalised, in the order of the experts that they choose.
-void choose_experts(const Pass& pass, const ExpertsSpec& spec, int64_t hidden, const Part& part) {
+// Lists the part's rows by the experts that they choose.
+void choose_experts(const Pass& pass, const ExpertsSpec& spec, const Part& part) {
   const ExpertsWork& work = pass.work.experts;
   const int64_t pairs = part.rows * spec.used;
   route({.scores = work.scores + part.first * spec.count,
@@ -45,23 +45,17 @@ void choose_experts(const Pass& pass, const ExpertsSpec& spec, int64_t hidden, c
               .places = work.places,
               .pairs = pairs,
               .count = spec.count,
+              .used = spec.used,
+              .from = work.from,
               .present = work.present},
              *pass.stream);
-  spread_rows({.x = pass.at(pass.work.normed, part.first * hidden),
-               .places = work.places,
-               .out = work.x,
-               .type = pass.type,
-               .rows = part.rows,
-               .used = spec.used,
-               .cols = hidden},
-              *pass.stream);
 }
 
 void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part) {
   const ExpertsSpec& spec = *w.spec.ffn.experts;
   const ExpertsWork& work = pass.work.experts;
   GroupedProductParams product{};
-  product.x = work.x;
+  product.x = pass.at(pass.work.normed, part.first * w.experts.gate_up.cols);
   product.weight = w.experts.gate_up;
   product.stride = w.experts.gate_up_stride;
   product.begin = work.begin;
@@ -73,11 +67,15 @@ void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part)
   product.k = w.experts.gate_up.cols;
   product.most_rows = part.rows;  // a row chooses an expert once at most
   product.present = work.present;
+  product.from = work.from;
+  product.x_rows = part.rows;
+  product.room = work.x;
   grouped_product(product, *pass.stream);
   silu_mul(
       {.gate_up = work.gate_up, .out = work.activated, .type = pass.type, .rows = product.rows, .cols = spec.width},
       *pass.stream);
   product.x = work.activated;
+  product.from = nullptr;
   product.weight = w.experts.down;
   product.stride = w.experts.down_stride;
   product.out = work.y;
@@ -105,7 +103,7 @@ void experts_forward(const Pass& pass, const LayerWeights& w, void* hidden) {
           *pass.stream);
   for (Part part{0, 0}; part.first < pass.rows; part.first += part.rows) {
     part.rows = std::min(kExpertPartRows, pass.rows - part.first);
-    choose_experts(pass, spec, width, part);
+    choose_experts(pass, spec, part);
     multiply_experts(pass, w, part);
     std::byte* const to =
         static_cast<std::byte*>(hidden) + static_cast<uint64_t>(part.first * width) * dtype_bytes(pass.hidden_type);

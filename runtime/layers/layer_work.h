@@ -32,8 +32,9 @@ struct ExpertsWork {
   float* shares = nullptr;     // [part, used]
   int32_t* begin = nullptr;    // [count + 1]
   int32_t* places = nullptr;   // [part, used]
+  int32_t* from = nullptr;     // [part, used]
   int32_t* present = nullptr;  // [min(count, part * used)]
-  void* x = nullptr;           // [part * used, hidden]
+  void* x = nullptr;           // [part * used, hidden]: room of a grouped product
   void* gate_up = nullptr;     // [part * used, 2 * width]
   void* activated = nullptr;   // [part * used, width]
   float* y = nullptr;          // [part * used, hidden]

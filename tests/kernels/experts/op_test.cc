@@ -38,7 +38,7 @@ struct Routes {
 };
 
 struct Lists {
-  std::vector<int32_t> begin, places, present;
+  std::vector<int32_t> begin, places, from, present;
 };
 
 class ExpertsTest : public testing_support::KernelTest {
@@ -57,19 +57,22 @@ class ExpertsTest : public testing_support::KernelTest {
           stream());
     return {values_in<int32_t>(download(experts)), values_in<float>(download(shares))};
   }
-  Lists listed(const std::vector<int32_t>& experts, int64_t count) {
+  Lists listed(const std::vector<int32_t>& experts, int64_t count, int64_t used) {
     const auto pairs = static_cast<int64_t>(experts.size());
     const DeviceArray in = upload_raw(experts), begin = output(index_of(count + 1) * 4),
-                      places = output(experts.size() * 4), present = output(index_of(std::min(pairs, count)) * 4);
+                      places = output(experts.size() * 4), from = output(experts.size() * 4),
+                      present = output(index_of(std::min(pairs, count)) * 4);
     list_pairs({.experts = in.as<int32_t>(),
                 .begin = begin.as<int32_t>(),
                 .places = places.as<int32_t>(),
                 .pairs = pairs,
                 .count = count,
+                .used = used,
+                .from = from.as<int32_t>(),
                 .present = present.as<int32_t>()},
                stream());
     return {values_in<int32_t>(download(begin)), values_in<int32_t>(download(places)),
-            values_in<int32_t>(download(present))};
+            values_in<int32_t>(download(from)), values_in<int32_t>(download(present))};
   }
 };
 INSTANTIATE_KERNEL_TEST(ExpertsTest);
@@ -142,7 +145,8 @@ TEST_P(ExpertsTest, PairsAreListedByExpertInOrder) {
       std::vector<int32_t> experts(index_of(pairs));
       for (int64_t i = 0; i < pairs; ++i)  // the third expert has none
         experts[index_of(i)] = static_cast<int32_t>(i * i * 7 % count == 2 ? 0 : i * i * 7 % count);
-      const auto [begin, places, present] = listed(experts, count);
+      const int64_t used = count == 128 ? 8 : 1;
+      const auto [begin, places, from, present] = listed(experts, count, used);
       std::vector<int32_t> next, expected_begin = {0}, expected_present;
       for (int32_t e = 0; e < count; ++e) {
         next.push_back(expected_begin.back());
@@ -153,8 +157,10 @@ TEST_P(ExpertsTest, PairsAreListedByExpertInOrder) {
       expected_present.resize(index_of(std::min(pairs, count)), -1);
       EXPECT_EQ(present, expected_present) << pairs << " of " << count;
       EXPECT_EQ(begin, expected_begin) << pairs << " of " << count;
-      for (int64_t i = 0; i < pairs; ++i)
+      for (int64_t i = 0; i < pairs; ++i) {
         ASSERT_EQ(places[index_of(i)], next[index_of(experts[index_of(i)])]++) << pairs << " of " << count;
+        ASSERT_EQ(from[index_of(places[index_of(i)])], i / used) << pairs << " of " << count;
+      }
     }
   }
 }

@@ -19,7 +19,7 @@ using testing_support::kQuantisedTypes;
 using testing_support::random_values;
 using testing_support::rounded;
 
-constexpr int64_t kK = 512, kN = 48, kGroups = 5;
+constexpr int64_t kN = 48, kGroups = 5;
 
 struct Experts {
   DeviceArray memory;
@@ -37,32 +37,34 @@ class GroupedProductTest : public testing_support::KernelTest {
   bool cuda() { return stream().backend() == Backend::kCuda; }
 
   Experts quantised(WeightType type) {
-    const uint64_t bytes = stored_weight_bytes(stream().backend(), type, kN, kK), stride = round_up(bytes, 256);
+    const uint64_t bytes = stored_weight_bytes(stream().backend(), type, kN, k_), stride = round_up(bytes, 256);
     Experts experts{output(stride * kGroups), {}, stride};
     for (int64_t group = 0; group < kGroups; ++group) {
-      const DeviceArray blocks = upload(testing_support::random_blocks(type, static_cast<uint64_t>(group + 1), kN, kK));
+      const DeviceArray blocks = upload(testing_support::random_blocks(type, static_cast<uint64_t>(group + 1), kN, k_));
       store_weight({.blocks = blocks.data(),
                     .type = type,
                     .out = experts.memory.data() + static_cast<uint64_t>(group) * stride,
                     .rows = kN,
-                    .cols = kK,
+                    .cols = k_,
                     .row_begin = 0,
                     .row_end = kN},
                    stream());
       stream().synchronize();
     }
-    experts.first = {.parts = {{experts.memory.data(), type, kN}, {}, {}}, .count = 1, .cols = kK};
+    experts.first = {.parts = {{experts.memory.data(), type, kN}, {}, {}}, .count = 1, .cols = k_};
     return experts;
   }
   Experts plain(DType type) {
-    Experts experts{upload(random_values(2, kGroups * kN * kK), type), {}, kN * kK * dtype_bytes(type)};
-    experts.first = plain_weight(experts.memory.data(), type, kN, kK);
+    Experts experts{upload(random_values(2, kGroups * kN * k_), type), {}, kN * k_ * dtype_bytes(type)};
+    experts.first = plain_weight(experts.memory.data(), type, kN, k_);
     return experts;
   }
+  // from: the row of x of each row; empty: its own.
   std::vector<float> run(const Experts& experts, const std::vector<int32_t>& begin, const std::vector<float>& x,
-                         DType type, DType out_type) {
-    const int64_t rows = begin.back();
-    const DeviceArray x_array = upload({x.begin(), x.begin() + rows * kK}, type), begin_array = upload_raw(begin);
+                         DType type, DType out_type, const std::vector<int32_t>& from = {}) {
+    const int64_t rows = begin.back(), x_rows = static_cast<int64_t>(x.size()) / k_;
+    const DeviceArray x_array = upload(x, type), begin_array = upload_raw(begin), from_array = upload_raw(from);
+    const DeviceArray room = output(static_cast<uint64_t>(rows * k_) * dtype_bytes(type));
     const DeviceArray out = output(static_cast<uint64_t>(rows * kN) * dtype_bytes(out_type));
     const DeviceArray present = upload_raw(present_of(begin));
     grouped_product({.x = x_array.data(),
@@ -75,9 +77,12 @@ class GroupedProductTest : public testing_support::KernelTest {
                      .rows = rows,
                      .groups = kGroups,
                      .n = kN,
-                     .k = kK,
+                     .k = k_,
                      .most_rows = most_of(begin),
-                     .present = lists_present_ ? present.as<int32_t>() : nullptr},
+                     .present = lists_present_ ? present.as<int32_t>() : nullptr,
+                     .from = from.empty() ? nullptr : from_array.as<int32_t>(),
+                     .x_rows = x_rows,
+                     .room = room.data()},
                     stream());
     return download(out, out_type);
   }
@@ -104,10 +109,10 @@ class GroupedProductTest : public testing_support::KernelTest {
       constexpr int64_t kHalf = kN / 2;
       weight.parts[0].rows = kHalf;
       weight.parts[1] = weight.parts[0];
-      weight.parts[1].data = static_cast<const std::byte*>(weight.parts[0].data) + kHalf * kK * dtype_bytes(type);
+      weight.parts[1].data = static_cast<const std::byte*>(weight.parts[0].data) + kHalf * k_ * dtype_bytes(type);
       weight.count = 2;
     }
-    const DeviceArray x_array = upload({x.begin() + first * kK, x.begin() + (first + rows) * kK}, type);
+    const DeviceArray x_array = upload({x.begin() + first * k_, x.begin() + (first + rows) * k_}, type);
     const DeviceArray out = output(static_cast<uint64_t>(rows * kN) * dtype_bytes(out_type));
     product({.x = x_array.data(),
              .weight = weight,
@@ -116,7 +121,7 @@ class GroupedProductTest : public testing_support::KernelTest {
              .out_type = out_type,
              .rows = rows,
              .n = kN,
-             .k = kK,
+             .k = k_,
              .path = ProductPath::kDecode},
             stream());
     return download(out, out_type);
@@ -124,13 +129,14 @@ class GroupedProductTest : public testing_support::KernelTest {
   void check(const Experts& experts, const std::vector<int32_t>& begin, DType type, DType out_type,
              const std::string& what);
 
+  int64_t k_ = 512;
   bool lists_present_ = true;
 };
 INSTANTIATE_KERNEL_TEST(GroupedProductTest);
 
 void GroupedProductTest::check(const Experts& experts, const std::vector<int32_t>& begin, DType type, DType out_type,
                                const std::string& what) {
-  const std::vector<float> x = rounded(random_values(1, begin.back() * kK), type);
+  const std::vector<float> x = rounded(random_values(1, begin.back() * k_), type);
   const std::vector<float> got = run(experts, begin, x, type, out_type);
   for (int64_t group = 0; group < kGroups; ++group) {
     const auto g = static_cast<size_t>(group);
@@ -140,16 +146,25 @@ void GroupedProductTest::check(const Experts& experts, const std::vector<int32_t
     EXPECT_EQ(std::memcmp(got.data() + first * kN, expected.data(), expected.size() * sizeof(float)), 0)
         << what << " group " << group << " of " << rows << " rows";
   }
+  // The same rows, in another order in x.
+  std::vector<float> spread(x.size());
+  std::vector<int32_t> from;
+  for (int32_t row = 0; row < begin.back(); ++row) {
+    from.push_back((row * 5 + 3) % begin.back());
+    std::copy_n(x.begin() + row * k_, k_, spread.begin() + from.back() * k_);
+  }
+  EXPECT_EQ(run(experts, begin, spread, type, out_type, from), got) << what;
 }
 
-const std::vector<int32_t> kFew = {0, 1, 1, 4, 12, 13}, kMany = {0, 0, 17, 18, 60, 69};
+// Rows that a GPU multiplies eight at a time, and more.
+const std::vector<int32_t> kFew = {0, 1, 1, 4, 12, 13}, kSome = {0, 0, 17, 18, 60, 69}, kMany = {0, 70, 86, 86, 87, 89};
 
 TEST_P(GroupedProductTest, AGroupHasTheBitsOfItsOwnProduct) {
   for (const WeightType type : kQuantisedTypes) {
     // Types that few files have are multiplied by a kernel of other bits on CUDA (below).
     if (cuda() && type >= WeightType::kQ2K) continue;
     const Experts experts = quantised(type);
-    for (const std::vector<int32_t>& begin : {kFew, kMany})
+    for (const std::vector<int32_t>& begin : {kFew, kSome, kMany})
       for (const DType out_type : {DType::kBF16, DType::kF32})
         check(experts, begin, DType::kBF16, out_type, weight_type_info(type).name);
   }
@@ -158,8 +173,38 @@ TEST_P(GroupedProductTest, AGroupHasTheBitsOfItsOwnProduct) {
 TEST_P(GroupedProductTest, PlainWeightsOfEachType) {
   for (const DType type : kAllTypes) {
     const Experts experts = plain(type);
-    for (const std::vector<int32_t>& begin : {kFew, kMany})
+    for (const std::vector<int32_t>& begin : {kFew, kSome, kMany})
       check(experts, begin, type, DType::kF32, std::string(dtype_name(type)));
+  }
+}
+
+// In three runs of k in place of four, and in more than one record a run.
+TEST_P(GroupedProductTest, OtherNumbersOfColumns) {
+  for (const int64_t k : {256, 768, 1792}) {
+    k_ = k;
+    for (const WeightType type : {WeightType::kQ4K, WeightType::kQ6K, WeightType::kQ8_0}) {
+      const Experts experts = quantised(type);
+      for (const std::vector<int32_t>& begin : {kFew, kSome, kMany})
+        check(experts, begin, DType::kBF16, DType::kF32, str(weight_type_info(type).name, " k=", k));
+    }
+  }
+}
+
+// A row that several groups have is in x once.
+TEST_P(GroupedProductTest, GroupsShareRowsOfX) {
+  const std::vector<float> x = rounded(random_values(1, 3 * k_), DType::kBF16);
+  for (const WeightType type : {WeightType::kQ4K, WeightType::kQ6K}) {
+    const Experts experts = quantised(type);
+    for (const std::vector<int32_t>& begin : {kFew, kMany}) {
+      std::vector<int32_t> from;
+      std::vector<float> repeated;
+      for (int32_t row = 0; row < begin.back(); ++row) {
+        from.push_back(row * row % 3);
+        repeated.insert(repeated.end(), x.begin() + from.back() * k_, x.begin() + (from.back() + 1) * k_);
+      }
+      EXPECT_EQ(run(experts, begin, x, DType::kBF16, DType::kBF16, from),
+                run(experts, begin, repeated, DType::kBF16, DType::kBF16));
+    }
   }
 }
 
@@ -167,26 +212,26 @@ TEST_P(GroupedProductTest, GroupsNeedNotBeListed) {
   lists_present_ = false;
   for (const WeightType type : {WeightType::kQ4K, WeightType::kQ6K}) {
     const Experts experts = quantised(type);
-    for (const std::vector<int32_t>& begin : {kFew, kMany})
+    for (const std::vector<int32_t>& begin : {kFew, kSome, kMany})
       check(experts, begin, DType::kBF16, DType::kF32, weight_type_info(type).name);
   }
   const Experts experts = plain(DType::kF32);
-  for (const std::vector<int32_t>& begin : {kFew, kMany}) check(experts, begin, DType::kF32, DType::kF32, "f32");
+  for (const std::vector<int32_t>& begin : {kFew, kSome, kMany}) check(experts, begin, DType::kF32, DType::kF32, "f32");
 }
 
 // Whatever the type is, a row's bits do not depend on the other rows of its group or on other groups.
 TEST_P(GroupedProductTest, ARowDoesNotDependOnOthers) {
-  const std::vector<float> x = rounded(random_values(1, kMany.back() * kK), DType::kBF16);
+  const std::vector<float> x = rounded(random_values(1, kMany.back() * k_), DType::kBF16);
   for (const WeightType type : kQuantisedTypes) {
     const Experts experts = quantised(type);
     const std::vector<float> all = run(experts, kMany, x, DType::kBF16, DType::kF32);
-    for (const int32_t row : {0, 16, 17, 18, 40, 59, 60, 68}) {
+    for (const int32_t row : {0, 16, 17, 42, 69, 70, 85, 86, 88}) {
       int64_t group = 0;
       while (kMany[static_cast<size_t>(group) + 1] <= row) ++group;
       std::vector<int32_t> begin(kGroups + 1, 0);
       for (auto g = static_cast<size_t>(group); g < kGroups; ++g) begin[g + 1] = 1;
       const std::vector<float> one =
-          run(experts, begin, {x.begin() + row * kK, x.begin() + (row + 1) * kK}, DType::kBF16, DType::kF32);
+          run(experts, begin, {x.begin() + row * k_, x.begin() + (row + 1) * k_}, DType::kBF16, DType::kF32);
       EXPECT_EQ(std::memcmp(one.data(), all.data() + row * kN, kN * sizeof(float)), 0)
           << weight_type_info(type).name << " row " << row;
     }
@@ -197,7 +242,7 @@ TEST_P(GroupedProductTest, ARowDoesNotDependOnOthers) {
 TEST_P(GroupedProductTest, OtherTypesAreNearTheirOwnProducts) {
   for (const WeightType type : kQuantisedTypes) {
     const Experts experts = quantised(type);
-    const std::vector<float> x = rounded(random_values(1, kFew.back() * kK), DType::kBF16);
+    const std::vector<float> x = rounded(random_values(1, kFew.back() * k_), DType::kBF16);
     const std::vector<float> got = run(experts, kFew, x, DType::kBF16, DType::kF32);
     for (int64_t group = 0; group < kGroups; ++group) {
       const int64_t first = kFew[static_cast<size_t>(group)], rows = kFew[static_cast<size_t>(group) + 1] - first;

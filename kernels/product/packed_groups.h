@@ -1,0 +1,24 @@
+// What the kernels for groups of rows share (grouped_product()): the kernel of few rows, whose blocks hold all of x,
+// and the one of many. Both ask the device which group a block has, and which rows. Internal to kernels/product.
+#pragma once
+
+#include "kernels/product/packed.h"
+#include "offload/device/cuda_stream.h"
+
+namespace headrace::kernels::cuda {
+
+struct PackedGroups {
+  const int32_t *begin, *present;  // as in GroupedProductParams
+  uint64_t stride;
+  int most_rows;
+};
+
+// Up to here a block multiplies its group's rows eight at a time and reads its weights again for more than eight. With
+// more rows that costs more than copying steps of x for sixteen.
+constexpr int kMostFewGroupRows = 64;
+
+// A product whose groups have few rows. False: it has rows that do not fit, and nothing was enqueued. blocks: of
+// groups.
+bool packed_few_groups(const PackedProduct& p, const PackedGroups& groups, int64_t blocks, CudaStream& stream);
+
+}  // namespace headrace::kernels::cuda
