@@ -20,6 +20,7 @@ namespace cuda {
 inline bool normalises_input(const ProductParams&) { no_body("product"); }
 inline bool gated_product(const ProductParams&, void*, Stream&) { no_body("gated_product"); }
 inline bool rotated_product(const ProductParams&, const RopeParams&, Stream&) { no_body("rotated_product"); }
+inline bool grouped_gated_product(const GroupedProductParams&, void*, Stream&) { no_body("grouped_gated_product"); }
 inline std::vector<std::string> plain_products(Stream&) { no_body("product"); }
 inline uint64_t product_library_version() { no_body("product"); }
 #else
@@ -27,6 +28,7 @@ bool normalises_input(const ProductParams& params);  // product() and gated_prod
 // One launch each. False: one launch cannot compute it, and nothing was enqueued.
 bool gated_product(const ProductParams& params, void* activated, Stream& stream);
 bool rotated_product(const ProductParams& params, const RopeParams& rope, Stream& stream);
+bool grouped_gated_product(const GroupedProductParams& params, void* activated, Stream& stream);
 std::vector<std::string> plain_products(Stream& stream);
 uint64_t product_library_version();
 #endif

@@ -27,6 +27,19 @@ void check(const ProductParams& params) {
   }
 }
 
+void check(const GroupedProductParams& params) {
+  CHECK(params.rows >= 0 && params.groups > 0 && params.n > 0 && params.k > 0 && params.most_rows <= params.rows,
+        "rows=", params.rows, " groups=", params.groups, " n=", params.n, " k=", params.k);
+  CHECK(params.out_type == params.type || params.out_type == DType::kF32, "out_type=", dtype_name(params.out_type),
+        " type=", dtype_name(params.type));
+  CHECK(params.x != nullptr && params.out != nullptr && params.begin != nullptr && params.out != params.x);
+  CHECK(params.weight.rows() == params.n && params.weight.cols == params.k, "a weight of ", params.weight.rows(), " x ",
+        params.weight.cols, " in a product of n=", params.n, " k=", params.k);
+  CHECK(params.from == nullptr ||
+            (params.x_rows > 0 && params.room != nullptr && params.room != params.x && params.room != params.out),
+        "x_rows=", params.x_rows);
+}
+
 // Normalises x if the product's kernel does not do so itself, and returns the call that remains.
 ProductParams normalise_input(const ProductParams& params, Stream& stream) {
   if (params.norm.weight == nullptr) return params;
@@ -88,18 +101,26 @@ void rotated_product(const ProductParams& params, const RopeParams& turn, Stream
 }
 
 void grouped_product(const GroupedProductParams& params, Stream& stream) {
-  CHECK(params.rows >= 0 && params.groups > 0 && params.n > 0 && params.k > 0 && params.most_rows <= params.rows,
-        "rows=", params.rows, " groups=", params.groups, " n=", params.n, " k=", params.k);
-  CHECK(params.out_type == params.type || params.out_type == DType::kF32, "out_type=", dtype_name(params.out_type),
-        " type=", dtype_name(params.type));
-  CHECK(params.x != nullptr && params.out != nullptr && params.begin != nullptr && params.out != params.x);
-  CHECK(params.weight.rows() == params.n && params.weight.cols == params.k, "a weight of ", params.weight.rows(), " x ",
-        params.weight.cols, " in a product of n=", params.n, " k=", params.k);
-  CHECK(params.from == nullptr ||
-            (params.x_rows > 0 && params.room != nullptr && params.room != params.x && params.room != params.out),
-        "x_rows=", params.x_rows);
+  check(params);
   if (params.rows == 0) return;
   kernels::dispatch(kernels::cpu::grouped_product, kernels::cuda::grouped_product, params, stream);
+}
+
+void grouped_gated_product(const GroupedProductParams& params, void* activated, Stream& stream) {
+  check(params);
+  CHECK(params.n % 2 == 0 && params.out_type == params.type && activated != nullptr && activated != params.x &&
+            activated != params.out,
+        "n=", params.n, " out_type=", dtype_name(params.out_type));
+  if (params.rows == 0) return;
+  if (stream.backend() == Backend::kCuda && kernels::cuda::grouped_gated_product(params, activated, stream)) return;
+  grouped_product(params, stream);
+  silu_mul({.gate_up = params.out,
+            .out = activated,
+            .type = params.type,
+            .rows = params.rows,
+            .cols = params.n / 2,
+            .activation = params.activation},
+           stream);
 }
 
 uint64_t product_workspace_bytes(Stream& stream) {

@@ -79,8 +79,14 @@ struct GroupedProductParams {
   const int32_t* from = nullptr;
   int64_t x_rows = 0;    // with `from`
   void* room = nullptr;  // with `from`: [rows, k] of `type`, scratch for bodies that bring the rows together
+  Activation activation = Activation::kSilu;  // of grouped_gated_product() alone
 };
 void grouped_product(const GroupedProductParams& params, Stream& stream);
+
+// Computes activated [rows, n / 2] = activation(gate) * up in `type`, as grouped_product() and then silu_mul() do: gate
+// and up, the halves of a row of the product, are rounded to `type` first. The product's output is scratch. REQUIRES:
+// out_type = type.
+void grouped_gated_product(const GroupedProductParams& params, void* activated, Stream& stream);
 
 // Where products run, for their memory.
 struct ProductPlace {

@@ -129,8 +129,9 @@ void launch_product(PackedProduct p, CudaStream& stream) {
   }
 }
 
-// Divides a single part into two of whole tiles. True: there are two parts with equal rows and types.
-bool halve(PackedProduct* p) {
+}  // namespace
+
+bool halve_parts(PackedProduct* p) {
   PackedPart* const parts = p->parts;
   if (p->part_count == 1 && parts[0].rows % (2 * kTileRows) == 0) {
     const PackedKind kind = packed_kind(parts[0].type);
@@ -143,8 +144,6 @@ bool halve(PackedProduct* p) {
   }
   return p->part_count == 2 && parts[0].rows == parts[1].rows && parts[0].type == parts[1].type;
 }
-
-}  // namespace
 
 int64_t place_parts(PackedProduct& p, int block_rows) {
   if (p.gated) return ceil_div(p.parts[0].rows, block_rows / 2);
@@ -194,7 +193,7 @@ bool packed_rotated_product(const ProductParams& params, const RopeParams& rope,
 
 bool packed_gated_product(const ProductParams& params, void* activated, CudaStream& stream) {
   PackedProduct p = packed_params(params);
-  if (!takes(params) || params.n <= kMaxColsInFour || !has_whole_x(p) || !halve(&p)) return false;
+  if (!takes(params) || params.n <= kMaxColsInFour || !has_whole_x(p) || !halve_parts(&p)) return false;
   p.gated = true;
   p.activation = params.activation;
   p.out = activated;

@@ -74,6 +74,9 @@ HEADRACE_BOTH inline int whole_sums_bytes(const PackedProduct& p) {  // sums ove
 }
 inline bool has_whole_x(const PackedProduct& p) { return p.rows <= 8 && whole_x_bytes(p) <= 64 * 1024; }
 
+// Divides a single part into two of whole tiles. True: there are two parts with equal rows and types.
+bool halve_parts(PackedProduct* product);
+
 constexpr int kMaxFewRows = 16;  // up to here one block computes all runs of k
 
 // Sets first_block of the parts, with `block_rows` of their rows in a block. Returns the number of blocks.

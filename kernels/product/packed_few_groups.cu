@@ -21,7 +21,7 @@ constexpr bool is_lean(WeightType type) {
 // Runs of k that have no record would be idle warps, so where k has three records there are three.
 template <int kParts, WeightType kType>
 struct FewGroupsShape : PackedShape<1, 1, 2, kParts, 0, is_lean(kType) ? 12 / kParts : 6 - kParts> {
-  static constexpr bool kRotates = false, kGates = false, kNormalises = false, kGathers = true;
+  static constexpr bool kRotates = false, kGates = kParts == 4, kNormalises = false, kGathers = true;
 };
 
 struct GroupRows {
@@ -39,7 +39,7 @@ __device__ inline GroupRows rows_of_block(const PackedGroups& groups) {
   return {group, read(groups.begin + group), read(groups.begin + group + 1)};
 }
 
-// Grid: 1 x blocks of outputs x groups. The product has one part.
+// Grid: 1 x blocks of outputs x groups. The product has one part, or is gated and has two of one type.
 template <typename Shape, typename Kind>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
     packed_few_groups_kernel(const __grid_constant__ PackedProduct all, const __grid_constant__ PackedGroups groups) {
@@ -57,19 +57,24 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
     } else {
       p.x = static_cast<const char*>(all.x) + int64_t{first} * all.k * 2;
     }
-    PackedPart part = all.parts[0];
+    const auto [index, first_tile] = tiles_of_warp<Shape>(all);
+    PackedPart part = all.parts[index];
     part.data = static_cast<const char*>(part.data) + rows.group * groups.stride;
     Sums<Shape> sums = {};
-    sum_part<Shape, Kind>(p, part, tiles_of_warp<Shape>(all).first, shared, sums);
+    sum_part<Shape, Kind>(p, part, first_tile, shared, sums);
     if constexpr (Shape::kParts == 3) {
       // What the first of four runs, without a record, adds: -0 becomes 0.
 #pragma unroll
       for (float& sum : sums[0][0]) sum += 0.0f;
     }
     const GroupRows after = rows_of_block(groups);
-    const bool mine = add_parts<Shape>(shared, sums);
+    bool mine = add_parts<Shape>(shared, sums);
+    if constexpr (Shape::kGates) {
+      if (all.gated) mine = apply_gate<Shape>(all.activation, shared, mine, sums);
+    }
     p.out = static_cast<char*>(all.out) + int64_t{after.begin + tile} * all.out_cols * (all.out_f32 ? 4 : 2);
-    if (mine) store_sums<Shape>(p, part, tiles_of_warp<Shape>(all).first, 0, sums);
+    const WarpTiles tiles = tiles_of_warp<Shape>(all);
+    if (mine) store_sums<Shape>(p, all.parts[tiles.part], tiles.first, 0, sums);
     tile += groups.most_rows;
     if (after.begin + tile >= after.end) return;
   }
@@ -121,15 +126,16 @@ bool packed_few_groups(const PackedProduct& p, const PackedGroups& groups, int64
   if (groups.most_rows > kMostFewGroupRows || tile.rows == 0) return false;
   PackedGroups tiles = groups;
   tiles.most_rows = tile.rows;
+  if (p.gated) {
+    launch_type<4>(p, tiles, blocks, stream);
+    return true;
+  }
+  const auto launch = ceil_div(p.k, kRecordCols) == 3 ? launch_type<3> : launch_type<4>;
   for (int i = 0; i < p.part_count; ++i) {
     PackedProduct one = p;
     one.parts[0] = p.parts[i];
     one.part_count = 1;
-    if (ceil_div(p.k, kRecordCols) == 3) {
-      launch_type<3>(one, tiles, blocks, stream);
-    } else {
-      launch_type<4>(one, tiles, blocks, stream);
-    }
+    launch(one, tiles, blocks, stream);
   }
   return true;
 }

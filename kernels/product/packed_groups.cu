@@ -1,6 +1,6 @@
 // The products of groups of rows, each with its own matrix (grouped_product()): here those of many rows, by the kernel
-// of kernels/product/packed.cuh with steps of x, and those of any type, shape and alignment. A group's number of rows is
-// not known here, so there are blocks for the most; those without rows return at once.
+// of kernels/product/packed.cuh with steps of x, and those of any type, shape and alignment. A group's number of rows
+// is not known here, so there are blocks for the most; those without rows return at once.
 #include <algorithm>
 
 #include "kernels/product/cuda_kernels.h"
@@ -152,6 +152,10 @@ PackedProduct packed_params(const GroupedProductParams& params) {
   return p;
 }
 
+PackedGroups packed_groups(const GroupedProductParams& params) {
+  return {params.begin, params.present, params.stride, static_cast<int>(params.most_rows)};
+}
+
 bool sums_minima(const PackedProduct& p) {
   bool any = false;
   for (int i = 0; i < p.part_count; ++i) any = any || has_minima(packed_kind(p.parts[i].type).scales);
@@ -165,7 +169,7 @@ void grouped_product(const GroupedProductParams& params, Stream& stream) {
   CudaStream& on = cuda_stream(stream);
   if (!takes(params)) return plain_groups(params, on);
   PackedProduct p = packed_params(params);
-  const PackedGroups groups = {params.begin, params.present, params.stride, static_cast<int>(params.most_rows)};
+  const PackedGroups groups = packed_groups(params);
   const int64_t blocks = blocks_of_groups(params);
   if (packed_few_groups(p, groups, blocks, on)) return;
   if (sums_minima(p)) {
@@ -178,6 +182,17 @@ void grouped_product(const GroupedProductParams& params, Stream& stream) {
     p.x_sums = sums.as<uint32_t>();
   }
   launch_groups<ManyGroupsShape, UsualKinds>(p, groups, blocks, on);
+}
+
+bool grouped_gated_product(const GroupedProductParams& params, void* activated, Stream& stream) {
+  if (!takes(params)) return false;
+  PackedProduct p = packed_params(params);
+  if (!halve_parts(&p)) return false;
+  p.gated = true;
+  p.activation = params.activation;
+  p.out = activated;
+  p.out_cols = p.n / 2;
+  return packed_few_groups(p, packed_groups(params), blocks_of_groups(params), cuda_stream(stream));
 }
 
 }  // namespace headrace::kernels::cuda

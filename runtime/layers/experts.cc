@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/elementwise/op.h"
 #include "kernels/experts/op.h"
 
 namespace headrace {
@@ -70,10 +69,7 @@ void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part)
   product.from = work.from;
   product.x_rows = part.rows;
   product.room = work.x;
-  grouped_product(product, *pass.stream);
-  silu_mul(
-      {.gate_up = work.gate_up, .out = work.activated, .type = pass.type, .rows = product.rows, .cols = spec.width},
-      *pass.stream);
+  grouped_gated_product(product, work.activated, *pass.stream);
   product.x = work.activated;
   product.from = nullptr;
   product.weight = w.experts.down;

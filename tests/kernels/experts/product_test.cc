@@ -36,10 +36,10 @@ class GroupedProductTest : public testing_support::KernelTest {
  protected:
   bool cuda() { return stream().backend() == Backend::kCuda; }
 
-  Experts quantised(WeightType type) {
+  Experts quantised(WeightType type, int64_t count = kGroups) {
     const uint64_t bytes = stored_weight_bytes(stream().backend(), type, kN, k_), stride = round_up(bytes, 256);
-    Experts experts{output(stride * kGroups), {}, stride};
-    for (int64_t group = 0; group < kGroups; ++group) {
+    Experts experts{output(stride * static_cast<uint64_t>(count)), {}, stride};
+    for (int64_t group = 0; group < count; ++group) {
       const DeviceArray blocks = upload(testing_support::random_blocks(type, static_cast<uint64_t>(group + 1), kN, k_));
       store_weight({.blocks = blocks.data(),
                     .type = type,
@@ -54,9 +54,10 @@ class GroupedProductTest : public testing_support::KernelTest {
     experts.first = {.parts = {{experts.memory.data(), type, kN}, {}, {}}, .count = 1, .cols = k_};
     return experts;
   }
-  Experts plain(DType type) {
-    Experts experts{upload(random_values(2, kGroups * kN * k_), type), {}, kN * k_ * dtype_bytes(type)};
-    experts.first = plain_weight(experts.memory.data(), type, kN, k_);
+  Experts plain(DType type, int64_t n = kN) {
+    Experts experts{
+        upload(random_values(2, kGroups * n * k_), type), {}, static_cast<uint64_t>(n * k_) * dtype_bytes(type)};
+    experts.first = plain_weight(experts.memory.data(), type, n, k_);
     return experts;
   }
   // from: the row of x of each row; empty: its own.
@@ -95,6 +96,8 @@ class GroupedProductTest : public testing_support::KernelTest {
     present.resize(static_cast<size_t>(std::min<int64_t>(kGroups, begin.back())), -1);
     return present;
   }
+  // Gate and up in parts of their own, or in one: as the product and then silu_mul() compute them.
+  void check_gated(const Experts& experts, DType type, const std::vector<int32_t>& begin, Activation activation);
   static int64_t most_of(const std::vector<int32_t>& begin) {
     int64_t most = 0;
     for (size_t i = 1; i < begin.size(); ++i) most = std::max<int64_t>(most, begin[i] - begin[i - 1]);
@@ -204,6 +207,69 @@ TEST_P(GroupedProductTest, GroupsShareRowsOfX) {
       }
       EXPECT_EQ(run(experts, begin, x, DType::kBF16, DType::kBF16, from),
                 run(experts, begin, repeated, DType::kBF16, DType::kBF16));
+    }
+  }
+}
+
+void GroupedProductTest::check_gated(const Experts& experts, DType type, const std::vector<int32_t>& begin,
+                                     Activation activation) {
+  const int64_t rows = begin.back(), n = experts.first.rows(), cols = n / 2, x_rows = 3;
+  const auto bytes = [&](int64_t width) { return static_cast<uint64_t>(rows * width) * dtype_bytes(type); };
+  std::vector<int32_t> from;
+  for (int32_t row = 0; row < rows; ++row) from.push_back(row * row % x_rows);
+  const DeviceArray x = upload(random_values(1, x_rows * k_), type), begin_array = upload_raw(begin),
+                    from_array = upload_raw(from), present = upload_raw(present_of(begin)), room = output(bytes(k_)),
+                    out = output(bytes(n)), got = output(bytes(cols)), expected = output(bytes(cols));
+  const GroupedProductParams params{.x = x.data(),
+                                    .weight = experts.first,
+                                    .stride = experts.stride,
+                                    .begin = begin_array.as<int32_t>(),
+                                    .out = out.data(),
+                                    .type = type,
+                                    .out_type = type,
+                                    .rows = rows,
+                                    .groups = kGroups,
+                                    .n = n,
+                                    .k = k_,
+                                    .most_rows = most_of(begin),
+                                    .present = present.as<int32_t>(),
+                                    .from = from_array.as<int32_t>(),
+                                    .x_rows = x_rows,
+                                    .room = room.data(),
+                                    .activation = activation};
+  grouped_product(params, stream());
+  silu_mul({.gate_up = out.data(),
+            .out = expected.data(),
+            .type = type,
+            .rows = rows,
+            .cols = cols,
+            .activation = activation},
+           stream());
+  grouped_gated_product(params, got.data(), stream());
+  EXPECT_EQ(download(got), download(expected)) << weight_type_info(experts.first.parts[0].type).name << " k=" << k_;
+}
+
+TEST_P(GroupedProductTest, AGatedProductHasTheBitsOfBothSteps) {
+  for (const int64_t k : {512, 768, 2048}) {
+    k_ = k;
+    for (const WeightType type : {WeightType::kQ4K, WeightType::kQ6K, WeightType::kQ8_0, WeightType::kQ5_1}) {
+      Experts experts = quantised(type, 2 * kGroups);
+      experts.first.parts[1] = experts.of(1).parts[0];
+      experts.first.count = 2;
+      experts.stride *= 2;
+      for (const std::vector<int32_t>& begin : {kFew, kSome, kMany}) {
+        check_gated(experts, DType::kBF16, begin, Activation::kSilu);
+        check_gated(experts, DType::kBF16, begin, Activation::kGelu);
+      }
+    }
+  }
+}
+
+TEST_P(GroupedProductTest, AGatedProductMayHaveOnePart) {
+  for (const DType type : kAllTypes) {
+    for (const int64_t n : {kN, 2 * kN}) {  // on a GPU the second has halves of whole tiles
+      const Experts experts = plain(type, n);
+      for (const std::vector<int32_t>& begin : {kFew, kMany}) check_gated(experts, type, begin, Activation::kSilu);
     }
   }
 }
