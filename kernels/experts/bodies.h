@@ -11,4 +11,13 @@ HEADRACE_BODIES(list_pairs, ListPairsParams)
 HEADRACE_BODIES(spread_rows, SpreadRowsParams)
 HEADRACE_BODIES(add_experts, AddExpertsParams)
 
+namespace cuda {
+// In one launch. False: it cannot, and nothing was enqueued.
+#ifdef HEADRACE_NO_CUDA_BODIES
+inline bool choose_experts(const RouteParams&, const ListPairsParams&, Stream&) { no_body("choose_experts"); }
+#else
+bool choose_experts(const RouteParams& routes, const ListPairsParams& lists, Stream& stream);
+#endif
+}  // namespace cuda
+
 }  // namespace headrace::kernels

@@ -1,5 +1,7 @@
 // A warp chooses a row's experts; a block lists the pairs of one expert. Compiled without contraction, like the CPU
 // bodies: every FMA is explicit.
+#include <algorithm>
+
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/warp.cuh"
@@ -13,31 +15,56 @@ constexpr int kThreads = 128, kListThreads = 256;
 
 // ---- route ----------------------------------------------------------------------------------------------------------
 
-// Larger for a larger score, and of equal ones for the lower index. Positive; a NaN is the lowest score.
-__device__ uint64_t key_of(float score, int index) {
+// Larger for a larger score, and never 0. A NaN is the lowest score.
+__device__ uint32_t key_of(float score) {
   if (isnan(score)) score = -INFINITY;
   const uint32_t bits = __float_as_uint(score + 0.0f);  // so that -0 equals 0
-  const uint32_t ordered = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
-  return static_cast<uint64_t>(ordered) << 32 | (0xffffffffu - static_cast<uint32_t>(index));
+  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
 }
-__device__ int index_of(uint64_t key) { return static_cast<int>(0xffffffffu - static_cast<uint32_t>(key)); }
 
-// Grid: rows / warps of a block. Each rank's key is the largest below that of the rank before.
-__global__ void __launch_bounds__(kThreads) route_kernel(RouteParams p) {
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
-  if (row >= p.rows) return;
+constexpr int kKeys = static_cast<int>(kMaxExperts) / 32;  // of a lane
+
+// A lane's keys of experts lane + 32 i; 0 of those that do not exist.
+__device__ void load_keys(const float* scores, int count, uint32_t (&keys)[kKeys]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < kKeys; ++i) {
+    keys[i] = 0;
+    if (i * 32 < count && i * 32 + lane < count) keys[i] = key_of(scores[i * 32 + lane]);
+  }
+}
+
+// The largest of a warp's keys, and of equal ones the first. Removes it.
+__device__ int take_largest(int count, uint32_t (&keys)[kKeys]) {
+  const int lane = threadIdx.x % 32;
+  uint32_t best = 0;
+  int at = 0;
+#pragma unroll
+  for (int i = 0; i < kKeys; ++i) {
+    if (i * 32 >= count) break;
+    if (keys[i] > best) best = keys[i], at = i;
+  }
+  const uint32_t largest = __reduce_max_sync(kAllLanes, best);
+  const auto mine = static_cast<uint32_t>(at * 32 + lane);
+  const auto chosen = static_cast<int>(__reduce_min_sync(kAllLanes, best == largest ? mine : ~0u));
+#pragma unroll
+  for (int i = 0; i < kKeys; ++i) {
+    if (i * 32 >= count) break;
+    if (i * 32 + lane == chosen) keys[i] = 0;
+  }
+  return chosen;
+}
+
+// A warp chooses a row's experts. Returns the expert of the rank that the lane has.
+__device__ int route_row(const RouteParams& p, int64_t row) {
   const int lane = threadIdx.x % 32, count = static_cast<int>(p.count), used = static_cast<int>(p.used);
   const float* const scores = p.scores + row * p.count;
-  uint64_t before = ~uint64_t{0};
-  int mine = 0;  // of the rank that the lane has
+  uint32_t keys[kKeys];
+  load_keys(scores, count, keys);
+  int mine = 0;
   for (int rank = 0; rank < used; ++rank) {
-    uint64_t best = 0;
-    for (int i = lane; i < count; i += 32) {
-      const uint64_t key = key_of(scores[i], i);
-      if (key < before && key > best) best = key;
-    }
-    before = warp_reduce(best, [](uint64_t a, uint64_t b) { return a > b ? a : b; });
-    if (lane == rank) mine = index_of(before);
+    const int chosen = take_largest(count, keys);
+    if (lane == rank) mine = chosen;
   }
   const float largest = scores[__shfl_sync(kAllLanes, mine, 0)];
   float sum = 0.0f;
@@ -49,9 +76,17 @@ __global__ void __launch_bounds__(kThreads) route_kernel(RouteParams p) {
     for (int rank = 0; rank < used; ++rank) of_chosen += __shfl_sync(kAllLanes, share, rank);
     share /= of_chosen;
   }
-  if (lane >= used) return;
-  p.experts[row * used + lane] = mine;
-  p.shares[row * used + lane] = share;
+  if (lane < used) {
+    p.experts[row * used + lane] = mine;
+    p.shares[row * used + lane] = share;
+  }
+  return mine;
+}
+
+// Grid: rows / warps of a block.
+__global__ void __launch_bounds__(kThreads) route_kernel(RouteParams p) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
+  if (row < p.rows) route_row(p, row);
 }
 
 // ---- list_pairs -----------------------------------------------------------------------------------------------------
@@ -125,6 +160,78 @@ __global__ void __launch_bounds__(kListThreads) list_pairs_kernel(ListPairsParam
   }
 }
 
+// ---- choose_experts -------------------------------------------------------------------------------------------------
+
+constexpr int kFewRows = 64, kChooseThreads = 1024;
+
+// The rows that have chosen an expert, as bits; a row chooses it once at most.
+struct RowBits {
+  uint32_t words[kFewRows / 32];
+  __device__ int count() const { return __popc(words[0]) + __popc(words[1]); }
+  __device__ int before(int row) const {
+    const uint32_t lower = (1u << row % 32) - 1;
+    return row < 32 ? __popc(words[0] & lower) : __popc(words[0]) + __popc(words[1] & lower);
+  }
+};
+static_assert(kFewRows == 64 && kChooseThreads >= kMaxExperts);
+
+// The sum of the values of all threads before this one; `all`: of all threads. All threads call it, once.
+__device__ int sum_before_once(int value, int* all) {
+  __shared__ int of_warp[32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  int sum = value;
+#pragma unroll
+  for (int apart = 1; apart < 32; apart *= 2) {
+    const int other = __shfl_up_sync(kAllLanes, sum, apart);
+    if (lane >= apart) sum += other;
+  }
+  if (lane == 31) of_warp[warp] = sum;
+  __syncthreads();
+  int before = 0;
+  *all = 0;
+  for (int w = 0; w < warps; ++w) {
+    if (w < warp) before += of_warp[w];
+    *all += of_warp[w];
+  }
+  return before + sum - value;
+}
+
+// One block, with a thread for each expert at least. Few rows have few pairs, so a sum holds two numbers.
+__global__ void __launch_bounds__(kChooseThreads) choose_experts_kernel(RouteParams p, ListPairsParams lists) {
+  __shared__ RowBits chosen_by[kMaxExperts];
+  __shared__ int begin[kMaxExperts];
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x), lane = thread % 32;
+  const int rows = static_cast<int>(p.rows), used = static_cast<int>(p.used), pairs = rows * used;
+  const bool has_expert = thread < p.count;
+  if (has_expert) chosen_by[thread] = {};
+  __syncthreads();
+  for (int row = thread / 32; row < rows; row += threads / 32) {
+    const int expert = route_row(p, row);
+    if (lane < used) atomicOr(&chosen_by[expert].words[row / 32], 1u << row % 32);
+  }
+  __syncthreads();
+  const int own = has_expert ? chosen_by[thread].count() : 0;
+  int all = 0;
+  const int before = sum_before_once(own > 0 ? own | 1 << 16 : 0, &all);
+  if (has_expert) {
+    begin[thread] = before & 0xffff;
+    lists.begin[thread] = before & 0xffff;
+  }
+  if (thread == 0) lists.begin[p.count] = pairs;
+  if (lists.present != nullptr) {
+    if (own > 0) lists.present[before >> 16] = thread;
+    const int most = pairs < static_cast<int>(p.count) ? pairs : static_cast<int>(p.count);
+    for (int i = (all >> 16) + thread; i < most; i += threads) lists.present[i] = -1;
+  }
+  __syncthreads();
+  for (int i = thread; i < pairs; i += threads) {
+    const int row = i / used, expert = p.experts[i], place = begin[expert] + chosen_by[expert].before(row);
+    lists.places[i] = place;
+    if (lists.from != nullptr) lists.from[place] = row;
+  }
+}
+static_assert(kFewRows * kMaxUsedExperts < 1 << 16 && kMaxExperts < 1 << 15);
+
 // ---- spread_rows ----------------------------------------------------------------------------------------------------
 
 // Grid: pairs x blocks of chunks.
@@ -171,6 +278,14 @@ void route(const RouteParams& params, Stream& stream) {
 
 void list_pairs(const ListPairsParams& params, Stream& stream) {
   launch_on(cuda_stream(stream), "list_pairs", {params.count, 1, kListThreads}, list_pairs_kernel, params);
+}
+
+bool choose_experts(const RouteParams& routes, const ListPairsParams& lists, Stream& stream) {
+  if (routes.rows > kFewRows) return false;
+  const int64_t threads = std::min<int64_t>(kChooseThreads, 32 * std::max(routes.rows, ceil_div(routes.count, 32)));
+  launch_on(cuda_stream(stream), "choose_experts", {1, 1, static_cast<int>(threads)}, choose_experts_kernel, routes,
+            lists);
+  return true;
 }
 
 void spread_rows(const SpreadRowsParams& params, Stream& stream) {

@@ -22,6 +22,16 @@ void list_pairs(const ListPairsParams& params, Stream& stream) {
   dispatch(kernels::cpu::list_pairs, kernels::cuda::list_pairs, params, stream);
 }
 
+void choose_experts(const RouteParams& routes, const ListPairsParams& lists, Stream& stream) {
+  CHECK(lists.experts == routes.experts && lists.pairs == routes.rows * routes.used && lists.count == routes.count &&
+            lists.used == routes.used,
+        "pairs=", lists.pairs, " rows=", routes.rows, " used=", routes.used);
+  if (stream.backend() == Backend::kCuda && routes.rows > 0 && kernels::cuda::choose_experts(routes, lists, stream))
+    return;
+  route(routes, stream);
+  list_pairs(lists, stream);
+}
+
 void spread_rows(const SpreadRowsParams& params, Stream& stream) {
   CHECK(params.rows >= 0 && params.used > 0 && params.cols > 0, "rows=", params.rows, " used=", params.used,
         " cols=", params.cols);

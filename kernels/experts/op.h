@@ -38,6 +38,9 @@ struct ListPairsParams {
 };
 void list_pairs(const ListPairsParams& params, Stream& stream);
 
+// route(), then list_pairs() of what it chose: one launch for few rows. REQUIRES: the lists are of the routes' experts.
+void choose_experts(const RouteParams& routes, const ListPairsParams& lists, Stream& stream);
+
 // out[places[row * used + r]] = x[row] for each r.
 struct SpreadRowsParams {
   const void* x;          // [rows, cols]

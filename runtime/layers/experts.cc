@@ -28,26 +28,24 @@ Weight in_two_parts(const Weight& matrix, DType type) {
 }
 
 // Lists the part's rows by the experts that they choose.
-void choose_experts(const Pass& pass, const ExpertsSpec& spec, const Part& part) {
+void list_experts(const Pass& pass, const ExpertsSpec& spec, const Part& part) {
   const ExpertsWork& work = pass.work.experts;
-  const int64_t pairs = part.rows * spec.used;
-  route({.scores = work.scores + part.first * spec.count,
-         .experts = work.chosen,
-         .shares = work.shares,
-         .rows = part.rows,
-         .count = spec.count,
-         .used = spec.used,
-         .normalise = spec.normalised},
-        *pass.stream);
-  list_pairs({.experts = work.chosen,
-              .begin = work.begin,
-              .places = work.places,
-              .pairs = pairs,
-              .count = spec.count,
-              .used = spec.used,
-              .from = work.from,
-              .present = work.present},
-             *pass.stream);
+  choose_experts({.scores = work.scores + part.first * spec.count,
+                  .experts = work.chosen,
+                  .shares = work.shares,
+                  .rows = part.rows,
+                  .count = spec.count,
+                  .used = spec.used,
+                  .normalise = spec.normalised},
+                 {.experts = work.chosen,
+                  .begin = work.begin,
+                  .places = work.places,
+                  .pairs = part.rows * spec.used,
+                  .count = spec.count,
+                  .used = spec.used,
+                  .from = work.from,
+                  .present = work.present},
+                 *pass.stream);
 }
 
 void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part) {
@@ -99,7 +97,7 @@ void experts_forward(const Pass& pass, const LayerWeights& w, void* hidden) {
           *pass.stream);
   for (Part part{0, 0}; part.first < pass.rows; part.first += part.rows) {
     part.rows = std::min(kExpertPartRows, pass.rows - part.first);
-    choose_experts(pass, spec, part);
+    list_experts(pass, spec, part);
     multiply_experts(pass, w, part);
     std::byte* const to =
         static_cast<std::byte*>(hidden) + static_cast<uint64_t>(part.first * width) * dtype_bytes(pass.hidden_type);

@@ -39,6 +39,7 @@ struct Routes {
 
 struct Lists {
   std::vector<int32_t> begin, places, from, present;
+  bool operator==(const Lists&) const = default;
 };
 
 class ExpertsTest : public testing_support::KernelTest {
@@ -162,6 +163,80 @@ TEST_P(ExpertsTest, PairsAreListedByExpertInOrder) {
         ASSERT_EQ(from[index_of(places[index_of(i)])], i / used) << pairs << " of " << count;
       }
     }
+  }
+}
+
+// Both steps at once: what route() and list_pairs() write, for few rows and for many.
+TEST_P(ExpertsTest, ExpertsAreChosenAsByBothSteps) {
+  struct Size {
+    int64_t count, used;
+  };
+  for (const auto& [count, used] : {Size{8, 2}, {128, 8}, {5, 5}, {1, 1}, {1024, 32}, {33, 32}}) {
+    for (const int64_t rows : {0, 1, 2, 31, 33, 64, 65, 100}) {
+      std::vector<float> scores = random_values(static_cast<uint64_t>(rows + count), rows * count);
+      for (size_t i = 0; i < scores.size(); i += 3) scores[i] = std::round(scores[i] * 4) / 4;  // some are equal
+      const int64_t pairs = rows * used;
+      const Routes expected = routes(scores, count, used, true);
+      const Lists expected_lists = listed(expected.experts, count, used);
+      const DeviceArray in = upload_raw(scores), experts = output(index_of(pairs) * 4),
+                        shares = output(index_of(pairs) * 4), begin = output(index_of(count + 1) * 4),
+                        places = output(index_of(pairs) * 4), from = output(index_of(pairs) * 4),
+                        present = output(index_of(std::min(pairs, count)) * 4);
+      choose_experts({.scores = in.as<float>(),
+                      .experts = experts.as<int32_t>(),
+                      .shares = shares.as<float>(),
+                      .rows = rows,
+                      .count = count,
+                      .used = used,
+                      .normalise = true},
+                     {.experts = experts.as<int32_t>(),
+                      .begin = begin.as<int32_t>(),
+                      .places = places.as<int32_t>(),
+                      .pairs = pairs,
+                      .count = count,
+                      .used = used,
+                      .from = from.as<int32_t>(),
+                      .present = present.as<int32_t>()},
+                     stream());
+      const Routes got{values_in<int32_t>(download(experts)), values_in<float>(download(shares))};
+      const Lists got_lists{values_in<int32_t>(download(begin)), values_in<int32_t>(download(places)),
+                            values_in<int32_t>(download(from)), values_in<int32_t>(download(present))};
+      EXPECT_EQ(got, expected) << rows << " rows, " << count << " experts";
+      EXPECT_EQ(got_lists, expected_lists) << rows << " rows, " << count << " experts";
+    }
+  }
+}
+
+// More experts than a thread loads at once, and the order of their sum.
+TEST_P(ExpertsTest, ManyExpertsAreAdded) {
+  constexpr int64_t kRows = 3, kCols = 72;
+  for (const int64_t used : {1, 7, 8, 9, 32}) {
+    std::vector<int32_t> places(index_of(kRows * used));
+    std::iota(places.rbegin(), places.rend(), 0);
+    const std::vector<float> shares = random_values(5, kRows * used), y = random_values(2, kRows * used * kCols);
+    const std::vector<float> x = random_values(3, kRows * kCols);
+    const DeviceArray y_array = upload_raw(y), places_array = upload_raw(places), shares_array = upload_raw(shares),
+                      sum = upload_raw(x);
+    add_experts({.y = y_array.as<float>(),
+                 .places = places_array.as<int32_t>(),
+                 .shares = shares_array.as<float>(),
+                 .residual = sum.data(),
+                 .out = sum.data(),
+                 .type = DType::kF32,
+                 .rows = kRows,
+                 .used = used,
+                 .cols = kCols},
+                stream());
+    std::vector<float> expected = x;
+    for (int64_t i = 0; i < kRows * kCols; ++i) {
+      float added = 0;
+      for (int64_t r = 0; r < used; ++r) {
+        const size_t pair = index_of(i / kCols * used + r);
+        added = std::fma(shares[pair], y[index_of(places[pair] * kCols + i % kCols)], added);
+      }
+      expected[index_of(i)] += added;
+    }
+    EXPECT_EQ(values_in<float>(download(sum)), expected) << used;
   }
 }
 
