@@ -246,17 +246,36 @@ __global__ void __launch_bounds__(kThreads) spread_rows_kernel(SpreadRowsParams 
 
 // ---- add_experts ----------------------------------------------------------------------------------------------------
 
+// Few rows have few threads, so each loads eight experts' outputs at once, and blocks are small.
+constexpr int kAtOnce = 8, kAddThreads = 32;
+
 // Grid: rows x blocks of chunks.
-__global__ void __launch_bounds__(kThreads) add_experts_kernel(AddExpertsParams p, bool aligned) {
-  const int64_t col = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kChunk, row = blockIdx.x;
+__global__ void __launch_bounds__(kAddThreads) add_experts_kernel(AddExpertsParams p, bool aligned) {
+  const int64_t col = (static_cast<int64_t>(blockIdx.y) * kAddThreads + threadIdx.x) * kChunk, row = blockIdx.x;
   if (col >= p.cols) return;
   const int count = static_cast<int>(p.cols - col < kChunk ? p.cols - col : kChunk);
+  const int used = static_cast<int>(p.used);
   float sum[kChunk] = {}, values[kChunk];
-  for (int64_t r = 0; r < p.used; ++r) {
-    const float share = p.shares[row * p.used + r];
-    load_chunk(p.y + p.places[row * p.used + r] * p.cols + col, count, aligned, values);
+  for (int first = 0; first < used; first += kAtOnce) {
+    int64_t places[kAtOnce];
+    float shares[kAtOnce], y[kAtOnce][kChunk];
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) sum[i] = fmaf(share, values[i], sum[i]);
+    for (int r = 0; r < kAtOnce; ++r) {
+      if (first + r >= used) break;
+      places[r] = p.places[row * used + first + r];
+      shares[r] = p.shares[row * used + first + r];
+    }
+#pragma unroll
+    for (int r = 0; r < kAtOnce; ++r) {
+      if (first + r >= used) break;
+      load_chunk(p.y + places[r] * p.cols + col, count, aligned, y[r]);
+    }
+#pragma unroll
+    for (int r = 0; r < kAtOnce; ++r) {
+      if (first + r >= used) break;
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) sum[i] = fmaf(shares[r], y[r][i], sum[i]);
+    }
   }
   load_chunk(p.type, p.residual, row * p.cols + col, count, aligned, values);
 #pragma unroll
@@ -299,7 +318,8 @@ void add_experts(const AddExpertsParams& params, Stream& stream) {
   const bool aligned = chunks_aligned(params.y, DType::kF32, params.cols) &&
                        chunks_aligned(params.residual, params.type, params.cols) &&
                        chunks_aligned(params.out, params.type, params.cols);
-  launch_on(cuda_stream(stream), "add_experts", grid_of(params.rows, params.cols), add_experts_kernel, params, aligned);
+  launch_on(cuda_stream(stream), "add_experts", {params.rows, ceil_div(params.cols, kAddThreads * kChunk), kAddThreads},
+            add_experts_kernel, params, aligned);
 }
 
 }  // namespace headrace::kernels::cuda
