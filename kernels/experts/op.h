@@ -15,6 +15,21 @@ namespace headrace {
 
 constexpr int64_t kMaxExperts = 1024, kMaxUsedExperts = 32;
 
+// normed = rms_norm(x), and the scores of each row and expert: normed times the router's matrix, added in f32. A row's
+// bits are the same in every pass. Needs no padding.
+struct RouterParams {
+  const void* x;              // [rows, cols] of x_type
+  const void* norm;           // [cols]: the norm's weight
+  const void* weight;         // [count, cols]
+  void* normed;               // [rows, cols]
+  float* scores;              // [rows, count]
+  DType x_type;               // type, or kF32
+  DType type;                 // of norm, weight and normed
+  int64_t rows, count, cols;  // at least two experts
+  float eps;
+};
+void router(const RouterParams& params, Stream& stream);
+
 // The `used` largest scores of a row, the largest first; of equal ones the lower index. A share is the softmax over all
 // scores, in f32; divided by the sum of the chosen ones, added in order of rank, if `normalise`.
 struct RouteParams {

@@ -12,19 +12,20 @@ struct Part {
   int64_t first, rows;
 };
 
-// In two parts, a GPU multiplies a plain matrix by the kernel of the decode path: a row's scores are the same in every
-// pass, whatever groups of rows the library has.
-Weight in_two_parts(const Weight& matrix, DType type) {
-  const int64_t upper = matrix.rows() / 2;
-  if (upper == 0 || !matrix.plain()) return matrix;
-  Weight parts = matrix;
-  parts.count = 2;
-  parts.parts[0].rows = upper;
-  parts.parts[1] = matrix.parts[0];
-  parts.parts[1].rows = matrix.rows() - upper;
-  parts.parts[1].data = static_cast<const std::byte*>(matrix.parts[0].data) +
-                        static_cast<uint64_t>(upper * matrix.cols) * dtype_bytes(type);
-  return parts;
+// Normalises all rows and scores the experts.
+void score_experts(const Pass& pass, const LayerWeights& w, const void* hidden) {
+  router({.x = hidden,
+          .norm = w.ffn_norm,
+          .weight = w.experts.router.parts[0].data,
+          .normed = pass.work.normed,
+          .scores = pass.work.experts.scores,
+          .x_type = pass.hidden_type,
+          .type = pass.type,
+          .rows = pass.rows,
+          .count = w.spec.ffn.experts->count,
+          .cols = w.experts.router.cols,
+          .eps = pass.eps},
+         *pass.stream);
 }
 
 // Lists the part's rows by the experts that they choose.
@@ -84,17 +85,7 @@ void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part)
 void experts_forward(const Pass& pass, const LayerWeights& w, void* hidden) {
   const ExpertsSpec& spec = *w.spec.ffn.experts;
   const int64_t width = w.experts.router.cols;
-  normalise(pass, {.x = hidden, .weight = w.ffn_norm, .out = pass.work.normed, .cols = width, .out_stride = width});
-  product({.x = pass.work.normed,
-           .weight = in_two_parts(w.experts.router, pass.type),
-           .out = pass.work.experts.scores,
-           .type = pass.type,
-           .out_type = DType::kF32,
-           .rows = pass.rows,
-           .n = spec.count,
-           .k = width,
-           .path = ProductPath::kDecode},
-          *pass.stream);
+  score_experts(pass, w, hidden);
   for (Part part{0, 0}; part.first < pass.rows; part.first += part.rows) {
     part.rows = std::min(kExpertPartRows, pass.rows - part.first);
     list_experts(pass, spec, part);
