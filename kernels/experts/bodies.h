@@ -8,7 +8,6 @@ namespace headrace::kernels {
 
 HEADRACE_BODIES(route, RouteParams)
 HEADRACE_BODIES(list_pairs, ListPairsParams)
-HEADRACE_BODIES(spread_rows, SpreadRowsParams)
 HEADRACE_BODIES(add_experts, AddExpertsParams)
 
 namespace cuda {

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "kernels/cpu/for_rows.h"
@@ -90,14 +89,6 @@ void list_pairs(const ListPairsParams& params, ThreadPool&) {
     if (params.begin[e] < params.begin[e + 1]) *present++ = static_cast<int32_t>(e);
   }
   std::fill(present, params.present + std::min(params.pairs, params.count), -1);
-}
-
-void spread_rows(const SpreadRowsParams& params, ThreadPool& pool) {
-  const size_t bytes = static_cast<size_t>(params.cols) * dtype_bytes(params.type);
-  for_rows(pool, params.rows * params.used, params.cols, [&](int64_t pair) {
-    std::memcpy(at(params.out, params.places[pair] * params.cols, params.type),
-                at(params.x, pair / params.used * params.cols, params.type), bytes);
-  });
 }
 
 void add_experts(const AddExpertsParams& params, ThreadPool& pool) {

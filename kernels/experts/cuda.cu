@@ -232,18 +232,6 @@ __global__ void __launch_bounds__(kChooseThreads) choose_experts_kernel(RoutePar
 }
 static_assert(kFewRows * kMaxUsedExperts < 1 << 16 && kMaxExperts < 1 << 15);
 
-// ---- spread_rows ----------------------------------------------------------------------------------------------------
-
-// Grid: pairs x blocks of chunks.
-__global__ void __launch_bounds__(kThreads) spread_rows_kernel(SpreadRowsParams p, bool aligned) {
-  const int64_t col = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kChunk, pair = blockIdx.x;
-  if (col >= p.cols) return;
-  const int count = static_cast<int>(p.cols - col < kChunk ? p.cols - col : kChunk);
-  float values[kChunk];
-  load_chunk(p.type, p.x, pair / p.used * p.cols + col, count, aligned, values);
-  store_chunk(p.type, p.out, p.places[pair] * p.cols + col, count, aligned, values);
-}
-
 // ---- add_experts ----------------------------------------------------------------------------------------------------
 
 // Few rows have few threads, so each loads eight experts' outputs at once, and blocks are small.
@@ -255,7 +243,8 @@ __global__ void __launch_bounds__(kAddThreads) add_experts_kernel(AddExpertsPara
   if (col >= p.cols) return;
   const int count = static_cast<int>(p.cols - col < kChunk ? p.cols - col : kChunk);
   const int used = static_cast<int>(p.used);
-  float sum[kChunk] = {}, values[kChunk];
+  float sum[kChunk] = {}, residual[kChunk];
+  load_chunk(p.type, p.residual, row * p.cols + col, count, aligned, residual);
   for (int first = 0; first < used; first += kAtOnce) {
     int64_t places[kAtOnce];
     float shares[kAtOnce], y[kAtOnce][kChunk];
@@ -277,15 +266,12 @@ __global__ void __launch_bounds__(kAddThreads) add_experts_kernel(AddExpertsPara
       for (int i = 0; i < kChunk; ++i) sum[i] = fmaf(shares[r], y[r][i], sum[i]);
     }
   }
-  load_chunk(p.type, p.residual, row * p.cols + col, count, aligned, values);
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) sum[i] = values[i] + sum[i];
+  for (int i = 0; i < kChunk; ++i) sum[i] = residual[i] + sum[i];
   store_chunk(p.type, p.out, row * p.cols + col, count, aligned, sum);
 }
 
 // =====================================================================================================================
-
-Grid grid_of(int64_t rows, int64_t cols) { return {rows, ceil_div(cols, kThreads * kChunk), kThreads}; }
 
 }  // namespace
 
@@ -305,13 +291,6 @@ bool choose_experts(const RouteParams& routes, const ListPairsParams& lists, Str
   launch_on(cuda_stream(stream), "choose_experts", {1, 1, static_cast<int>(threads)}, choose_experts_kernel, routes,
             lists);
   return true;
-}
-
-void spread_rows(const SpreadRowsParams& params, Stream& stream) {
-  const bool aligned =
-      chunks_aligned(params.x, params.type, params.cols) && chunks_aligned(params.out, params.type, params.cols);
-  launch_on(cuda_stream(stream), "spread_rows", grid_of(params.rows * params.used, params.cols), spread_rows_kernel,
-            params, aligned);
 }
 
 void add_experts(const AddExpertsParams& params, Stream& stream) {

@@ -84,14 +84,6 @@ void choose_experts(const RouteParams& routes, const ListPairsParams& lists, Str
   list_pairs(lists, stream);
 }
 
-void spread_rows(const SpreadRowsParams& params, Stream& stream) {
-  CHECK(params.rows >= 0 && params.used > 0 && params.cols > 0, "rows=", params.rows, " used=", params.used,
-        " cols=", params.cols);
-  CHECK(params.x != params.out);
-  if (params.rows == 0) return;
-  dispatch(kernels::cpu::spread_rows, kernels::cuda::spread_rows, params, stream);
-}
-
 void add_experts(const AddExpertsParams& params, Stream& stream) {
   CHECK(params.rows >= 0 && params.used > 0 && params.cols > 0, "rows=", params.rows, " used=", params.used,
         " cols=", params.cols);

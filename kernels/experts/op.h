@@ -1,7 +1,7 @@
-// What a layer with experts does around their products (grouped_product() in kernels/product/op.h): chooses a row's
-// experts, lists the rows of each expert, brings the rows into that order, and adds the experts' outputs. A row and one
-// of its experts are a pair; pair row * used + r has the row's expert of rank r. All of it is on the device, so nothing
-// waits for what was chosen. A row's results depend on its own values alone.
+// What a layer with experts does around their products (grouped_product() in kernels/product/op.h): scores experts,
+// chooses a row's, lists the rows of each expert, and adds the experts' outputs. A row and one of its experts are a
+// pair; pair row * used + r has the row's expert of rank r. All of it is on the device, so nothing waits for what was
+// chosen. A row's results depend on its own values alone.
 //
 // Each op takes one params struct of views and a stream, owns nothing and returns at once. The CPU body is the truth.
 #pragma once
@@ -55,16 +55,6 @@ void list_pairs(const ListPairsParams& params, Stream& stream);
 
 // route(), then list_pairs() of what it chose: one launch for few rows. REQUIRES: the lists are of the routes' experts.
 void choose_experts(const RouteParams& routes, const ListPairsParams& lists, Stream& stream);
-
-// out[places[row * used + r]] = x[row] for each r.
-struct SpreadRowsParams {
-  const void* x;          // [rows, cols]
-  const int32_t* places;  // [rows, used]
-  void* out;              // [rows * used, cols]
-  DType type;
-  int64_t rows, used, cols;
-};
-void spread_rows(const SpreadRowsParams& params, Stream& stream);
 
 // out[row] = residual[row] + the sum of shares[row, r] * y[places[row, r]], which is added in f32 in order of r and
 // rounded once, with the residual.
