@@ -1,11 +1,11 @@
-// The products of groups of few rows (kernels/product/packed_groups.h): the kernel of kernels/product/packed.cuh that
+// The products of groups of few rows (kernels/product/packed_groups.cuh): the kernel of kernels/product/packed.cuh that
 // holds all of x, for one group a block. One row of eight experts has too few blocks to wait for anything that they do
 // not need: a kernel for each type of weights has registers for three blocks on a multiprocessor, which is all blocks
 // of the first product of Qwen3-30B-A3B at once on a GPU with 132, and their loads are under way together.
 #include <algorithm>
 
 #include "kernels/product/packed.cuh"
-#include "kernels/product/packed_groups.h"
+#include "kernels/product/packed_groups.cuh"
 
 namespace headrace::kernels::cuda {
 
@@ -23,21 +23,6 @@ template <int kParts, WeightType kType>
 struct FewGroupsShape : PackedShape<1, 1, 2, kParts, 0, is_lean(kType) ? 12 / kParts : 6 - kParts> {
   static constexpr bool kRotates = false, kGates = kParts == 4, kNormalises = false, kGathers = true;
 };
-
-struct GroupRows {
-  int group, begin, end;
-};
-// Of the block. Read again after the sums, which need the registers: hence the volatile reads.
-__device__ inline GroupRows rows_of_block(const PackedGroups& groups) {
-  const auto read = [](const int32_t* from) {
-    int32_t value;
-    asm volatile("ld.global.s32 %0, [%1];" : "=r"(value) : "l"(from));
-    return value;
-  };
-  const int group = groups.present != nullptr ? read(groups.present + blockIdx.z) : static_cast<int>(blockIdx.z);
-  if (group < 0) return {group, 0, 0};
-  return {group, read(groups.begin + group), read(groups.begin + group + 1)};
-}
 
 // Grid: 1 x blocks of outputs x groups. The product has one part, or is gated and has two of one type.
 template <typename Shape, typename Kind>

@@ -1,12 +1,12 @@
 // The products of groups of rows, each with its own matrix (grouped_product()): here those of many rows, by the kernel
 // of kernels/product/packed.cuh with steps of x, and those of any type, shape and alignment. A group's number of rows
-// is not known here, so there are blocks for the most; those without rows return at once.
+// is not known here, so a block multiplies one tile of rows after another.
 #include <algorithm>
 
 #include "kernels/product/cuda_kernels.h"
 #include "kernels/product/cuda_plan.h"
 #include "kernels/product/packed.cuh"
-#include "kernels/product/packed_groups.h"
+#include "kernels/product/packed_groups.cuh"
 #include "kernels/weights/cuda_value.cuh"
 
 namespace headrace::kernels::cuda {
@@ -23,43 +23,51 @@ int64_t blocks_of_groups(const GroupedProductParams& params) {
   return params.present != nullptr ? std::min(params.groups, params.rows) : params.groups;
 }
 
+// A group of a pass of hundreds of rows has a few dozen; blocks for as many as it may have would nearly all be empty,
+// and each takes its time.
+constexpr int64_t kTilesAtOnce = 2;
+
 struct ManyGroupsShape : PackedShape<2, 1, 2, 4, 4, 2> {
   static constexpr bool kGathers = true;
 };
 
-// Grid: tiles of rows x blocks of outputs, part after part x groups.
+// Grid: tiles of rows that are multiplied at once x blocks of outputs, part after part x groups.
 template <typename Shape, typename Kinds>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
     packed_groups_kernel(const __grid_constant__ PackedProduct all, const __grid_constant__ PackedGroups groups) {
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ PackedProduct p;  // of the group
-  const int group = group_of(groups.present);
-  if (group < 0) return;
-  const int first = groups.begin[group], rows = groups.begin[group + 1] - first;
-  if (static_cast<int>(blockIdx.x) * Shape::kRowTiles * 8 >= rows) return;
-  if (threadIdx.x == 0) {
-    p = all;
-    p.rows = rows;
-    p.out = static_cast<char*>(all.out) + int64_t{first} * all.n * (all.out_f32 ? 4 : 2);
-    const int64_t words = (all.k + kRecordCols - 1) / kRecordCols * (kRecordCols / 32);
-    if (all.from != nullptr) {
-      p.from = all.from + first;
-    } else {
-      p.x = static_cast<const char*>(all.x) + int64_t{first} * all.k * 2;
-      if (all.x_sums != nullptr) p.x_sums = all.x_sums + first * words;
+  __shared__ PackedProduct p;  // of the group's rows from a tile on
+  int done = 0;
+  while (true) {
+    const GroupRows of = rows_of_block(groups);
+    const int first = of.begin + done;
+    if (static_cast<int>(blockIdx.x) * Shape::kRowTiles * 8 >= of.end - first) return;
+    __syncthreads();  // shared memory may be overwritten
+    if (threadIdx.x == 0) {
+      p = all;
+      p.rows = of.end - first;
+      p.out = static_cast<char*>(all.out) + int64_t{first} * all.n * (all.out_f32 ? 4 : 2);
+      const int64_t words = (all.k + kRecordCols - 1) / kRecordCols * (kRecordCols / 32);
+      if (all.from != nullptr) {
+        p.from = all.from + first;
+      } else {
+        p.x = static_cast<const char*>(all.x) + int64_t{first} * all.k * 2;
+        if (all.x_sums != nullptr) p.x_sums = all.x_sums + first * words;
+      }
+      for (int i = 0; i < all.part_count; ++i) {
+        p.parts[i].data = static_cast<const char*>(all.parts[i].data) + of.group * groups.stride;
+      }
     }
-    for (int i = 0; i < all.part_count; ++i) {
-      p.parts[i].data = static_cast<const char*>(all.parts[i].data) + group * groups.stride;
-    }
+    __syncthreads();
+    const auto [index, first_tile] = tiles_of_warp<Shape>(p);
+    const PackedPart& part = p.parts[index];
+    Sums<Shape> sums = {};
+    Kinds::with(part.type, [&](auto kind) { sum_part<Shape, decltype(kind)>(p, part, first_tile, shared, sums); });
+    const bool mine = add_parts<Shape>(shared, sums);
+    const WarpTiles tiles = tiles_of_warp<Shape>(p);
+    if (mine) store_sums<Shape>(p, p.parts[tiles.part], tiles.first, static_cast<int>(blockIdx.x), sums);
+    done += static_cast<int>(gridDim.x) * Shape::kRowTiles * 8;
   }
-  __syncthreads();
-  const auto [index, first_tile] = tiles_of_warp<Shape>(p);
-  const PackedPart& part = p.parts[index];
-  Sums<Shape> sums = {};
-  Kinds::with(part.type, [&](auto kind) { sum_part<Shape, decltype(kind)>(p, part, first_tile, shared, sums); });
-  const bool mine = add_parts<Shape>(shared, sums);
-  const WarpTiles tiles = tiles_of_warp<Shape>(p);
-  if (mine) store_sums<Shape>(p, p.parts[tiles.part], tiles.first, static_cast<int>(blockIdx.x), sums);
 }
 
 template <typename Shape, typename Kinds>
@@ -67,8 +75,8 @@ void launch_groups(PackedProduct p, const PackedGroups& groups, int64_t count, C
   const int64_t blocks = place_parts(p, Shape::kWarps * Shape::kWeightTiles * kTileRows);
   void (*const kernel)(PackedProduct, PackedGroups) = packed_groups_kernel<Shape, Kinds>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-  const Grid grid = {ceil_div(groups.most_rows, Shape::kRowTiles * 8), blocks, Shape::kThreads, Shape::kSharedBytes,
-                     count};
+  const int64_t tiles = std::min<int64_t>(kTilesAtOnce, ceil_div(groups.most_rows, Shape::kRowTiles * 8));
+  const Grid grid = {tiles, blocks, Shape::kThreads, Shape::kSharedBytes, count};
   launch_on(stream, "packed_groups", grid, kernel, p, groups);
 }
 

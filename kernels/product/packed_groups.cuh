@@ -13,6 +13,21 @@ struct PackedGroups {
   int most_rows;
 };
 
+struct GroupRows {
+  int group, begin, end;
+};
+// Of the block. Read again after the sums, which need the registers: hence the volatile reads.
+__device__ inline GroupRows rows_of_block(const PackedGroups& groups) {
+  const auto read = [](const int32_t* from) {
+    int32_t value;
+    asm volatile("ld.global.s32 %0, [%1];" : "=r"(value) : "l"(from));
+    return value;
+  };
+  const int group = groups.present != nullptr ? read(groups.present + blockIdx.z) : static_cast<int>(blockIdx.z);
+  if (group < 0) return {group, 0, 0};
+  return {group, read(groups.begin + group), read(groups.begin + group + 1)};
+}
+
 // Up to here a block multiplies its group's rows eight at a time and reads its weights again for more than eight. With
 // more rows that costs more than copying steps of x for sixteen.
 constexpr int kMostFewGroupRows = 64;
