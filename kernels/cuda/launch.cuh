@@ -32,4 +32,12 @@ void launch_on(CudaStream& stream, const char* name, const Grid& grid, void (*ke
   stream.check_launch(name);
 }
 
+// Of the current device.
+inline int multiprocessors() {
+  int device = 0, count = 1;
+  (void)cudaGetDevice(&device);
+  (void)cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return count;
+}
+
 }  // namespace headrace::kernels::cuda

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/thread_room.h"
 #include "kernels/elementwise/cpu_isa.h"
 #include "kernels/int8/bodies.h"
@@ -16,10 +17,6 @@ namespace {
 // A row in f32 and a panel's bytes.
 uint64_t convert_room_bytes(int64_t padded) {
   return static_cast<uint64_t>(padded) * (sizeof(float) + static_cast<uint64_t>(kPanelRows));
-}
-
-const std::byte* at(const void* base, int64_t element, DType type) {
-  return static_cast<const std::byte*>(base) + element * static_cast<int64_t>(dtype_bytes(type));
 }
 
 // Converts rows that the caller writes to values().
@@ -46,13 +43,14 @@ class RowConverter {
   float* const values_;
 };
 
-// Row `row` of a weight in f32.
-void unpack_row(const Int8WeightParams& params, int64_t row, float* out) {
+// Row `row` of a group's matrix in f32.
+void unpack_row(const Int8WeightParams& params, int64_t group, int64_t row, float* out) {
   const WeightPart* part = params.weight.parts;
   for (; row >= part->rows; ++part) row -= part->rows;
   const WeightTypeInfo& info = weight_type_info(part->type);
   const int64_t blocks = params.weight.cols / info.block_elements;
-  const std::byte* const from = static_cast<const std::byte*>(part->data) + row * blocks * info.block_bytes;
+  const std::byte* const from = static_cast<const std::byte*>(part->data) +
+                                static_cast<uint64_t>(group) * params.stride + row * blocks * info.block_bytes;
   if (is_plain(part->type)) {
     HEADRACE_PICK_ISA(elementwise_kernels).convert(params.type, DType::kF32, from, out, params.weight.cols);
   } else {
@@ -74,10 +72,10 @@ uint64_t int8_thread_bytes(int64_t cols) {
 }
 
 void int8_weight(const Int8WeightParams& params, ThreadPool& pool) {
-  const int64_t n = params.weight.rows();
-  pool.parallel_for(ceil_div(n, kPanelRows), [&](int64_t panel, int) {
+  const int64_t n = params.weight.rows(), panels = ceil_div(n, kPanelRows);
+  pool.parallel_for(params.groups * panels, [&](int64_t index, int) {
     const RowConverter converter(params.weight.cols);
-    const int64_t padded = converter.padded();
+    const int64_t padded = converter.padded(), group = index / panels, panel = index % panels;
     int8_t* const rows = converter.panel_rows();
     for (int64_t i = 0; i < kPanelRows; ++i) {
       const int64_t row = panel * kPanelRows + i;
@@ -85,10 +83,10 @@ void int8_weight(const Int8WeightParams& params, ThreadPool& pool) {
         std::memset(rows + i * padded, 0, static_cast<size_t>(padded));
         continue;
       }
-      unpack_row(params, row, converter.values());
-      params.out.scales[row] = converter.quantise(rows + i * padded);
+      unpack_row(params, group, row, converter.values());
+      params.out.scales[group * n + row] = converter.quantise(rows + i * padded);
     }
-    converter.kernels().make_panel(rows, padded, params.out.values + panel * panel_bytes(padded));
+    converter.kernels().make_panel(rows, padded, params.out.values + index * panel_bytes(padded));
   });
 }
 
@@ -147,6 +145,37 @@ void int8_product(const Int8ProductParams& params, ThreadPool& pool) {
     part.room = room_of_thread(static_cast<uint64_t>(int8_room_bytes(padded)));
     kernels.part(part);
   });
+}
+
+void int8_spread(const Int8SpreadParams& params, ThreadPool& pool) {
+  for (int64_t g = 0; g < params.groups.count; ++g) {
+    params.groups.first[g] = params.begin[g];
+    params.groups.end[g] = params.begin[g + 1];
+  }
+  const int64_t padded = padded_int8_cols(params.cols);
+  for_rows(pool, params.rows * params.used, padded, [&](int64_t pair) {
+    const int64_t row = pair / params.used, place = params.places[pair];
+    std::memcpy(params.out.values + place * padded, params.x.values + row * padded, static_cast<size_t>(padded));
+    params.out.scales[place] = params.x.scales[row];
+  });
+}
+
+void int8_grouped_product(const Int8GroupedProductParams& params, ThreadPool& pool) {
+  const int64_t padded = padded_int8_cols(params.k);
+  const auto matrix_bytes = static_cast<int64_t>(int8_values_bytes(Backend::kCpu, params.n, params.k));
+  for (int64_t g = 0; g < params.groups.count; ++g) {
+    const int64_t first = params.groups.first[g], rows = params.groups.end[g] - first;
+    if (rows == 0) continue;
+    Int8ProductParams product{};
+    product.x = {params.x.values + first * padded, params.x.scales + first};
+    product.weight = {params.weight.values + g * matrix_bytes, params.weight.scales + g * params.n};
+    product.out = at(params.out, first * params.n, params.type);
+    product.type = params.type;
+    product.rows = rows;
+    product.n = params.n;
+    product.k = params.k;
+    int8_product(product, pool);
+  }
 }
 
 }  // namespace headrace::kernels::cpu

@@ -33,7 +33,8 @@ constexpr int64_t panel_bytes(int64_t padded_cols) { return kPanelRows * padded_
 
 namespace cuda {
 
-constexpr int64_t kInt8RowPadding = 256;  // so that tiles of the product read no further
+constexpr int64_t kInt8RowPadding = 256;                 // so that tiles of the product read no further
+constexpr int kLeastTileRows = 64, kMostTileRows = 128;  // of the product's tiles
 constexpr int kFragmentRows = 16, kFragmentCols = 32, kFragmentBytes = 512;
 
 // The first of a row's bytes of a lane, four and, eight bytes further, four.

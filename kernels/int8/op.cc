@@ -34,6 +34,7 @@ void int8_weight(const Int8WeightParams& params, Stream& stream) {
   const Weight& weight = params.weight;
   check_rows(params.out, weight.cols);
   CHECK(weight.count > 0 && weight.rows() > 0 && !low_bit(params.type), dtype_name(params.type));
+  CHECK(params.groups > 0 && params.groups <= INT16_MAX, "groups=", params.groups);
   for (int i = 0; i < weight.count; ++i) {
     const WeightPart& part = weight.parts[i];
     CHECK(part.data != nullptr && (!is_plain(part.type) || part.type == plain_weight_type(params.type)),

@@ -40,11 +40,14 @@ uint64_t int8_values_bytes(Backend backend, int64_t rows, int64_t cols);  // pad
 // What each thread of the CPU keeps once it has run an op with so many columns; 0 on CUDA. For --vram.
 uint64_t int8_thread_bytes(Backend backend, int64_t cols);
 
-// Converts a weight matrix: the values of its stored formats in f32, rotated, quantised row by row.
+// Converts a weight matrix: the values of its stored formats in f32, rotated, quantised row by row. Or several of one
+// form, as experts are: then `weight` is the first, and those of `out` follow each other (kernels/int8/grouped.h).
 struct Int8WeightParams {
   Weight weight;  // [n, k], quantised or plain
   DType type;     // of its plain parts
-  Int8Rows out;   // [n, k]
+  Int8Rows out;   // [groups, n, k]
+  int64_t groups = 1;
+  uint64_t stride = 0;  // bytes from a matrix to the next one, of each part
 };
 void int8_weight(const Int8WeightParams& params, Stream& stream);
 

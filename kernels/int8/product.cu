@@ -8,13 +8,6 @@ namespace headrace::kernels::cuda {
 
 namespace {
 
-int multiprocessors() {
-  int device = 0, count = 1;
-  (void)cudaGetDevice(&device);
-  (void)cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  return count;
-}
-
 struct Tiling {
   int rows, cols, blocks;  // blocks that a multiprocessor runs at once
   double turn, alone;      // time of a turn of so many blocks, and of one block, relative

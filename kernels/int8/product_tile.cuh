@@ -22,14 +22,39 @@ struct TileCall {
   bool aligned;  // chunks of bias, residual and out; w_scales
   float unrotate;
   int rows, n, padded, row_tiles, tiles;
+  // Of groups: their tiles of rows, and how far apart their matrices are, in bytes.
+  const int2* listed;
+  const int32_t* ends;
+  int64_t w_apart;
 };
 
+// A tile of outputs: the rows and columns where it begins, the row where its group ends, and the group.
+struct TilePlace {
+  int row, col, end, group;
+};
+// Columns follow each other first where there are groups, so that a matrix is read once.
+template <typename Shape>
+__device__ inline TilePlace tile_place(const TileCall& p, int tile) {
+  if constexpr (Shape::kGroups) {
+    const int across = (p.n + Shape::kCols - 1) / Shape::kCols;
+    const int2 listed = p.listed[1 + tile / across];
+    return {listed.y, tile % across * Shape::kCols, p.ends[listed.x], listed.x};
+  } else {
+    return {tile % p.row_tiles * Shape::kRows, tile / p.row_tiles * Shape::kCols, p.rows, 0};
+  }
+}
+template <typename Shape>
+__device__ inline int tile_count(const TileCall& p) {
+  if constexpr (Shape::kGroups) return p.listed[0].x * ((p.n + Shape::kCols - 1) / Shape::kCols);
+  return p.tiles;
+}
+
 // kRows x kCols outputs a block, kWarpRows x 64 a warp. kUnrolled: `padded` is a multiple of kStages slabs, and the
-// ring's places are constants.
-template <int kRows_, int kCols_, int kWarpRows_, int kMinBlocks_, bool kUnrolled_>
+// ring's places are constants. kGroups: rows are in groups, each with its own matrix.
+template <int kRows_, int kCols_, int kWarpRows_, int kMinBlocks_, bool kUnrolled_, bool kGroups_ = false>
 struct TileShape {
   static constexpr int kRows = kRows_, kCols = kCols_, kWarpRows = kWarpRows_, kMinBlocks = kMinBlocks_;
-  static constexpr bool kUnrolled = kUnrolled_;
+  static constexpr bool kUnrolled = kUnrolled_, kGroups = kGroups_;
   static constexpr int kStages = 4, kSlab = 64, kSteps = kSlab / kFragmentCols, kWarpCols = 64;
   static constexpr int kRowWarps = kRows / kWarpRows, kThreads = kRowWarps * (kCols / kWarpCols) * 32;
   static constexpr int kSixteen = kSteps * kFragmentBytes;  // bytes of 16 rows in a slab
@@ -39,7 +64,8 @@ struct TileShape {
   static constexpr int kXCopies = kRows / 16 / kAtOnce, kWCopies = kCols / 16 / kAtOnce;
   static constexpr int kXParts = kWarpRows / 16, kWParts = kWarpCols / 16;  // fragments of a warp
   static_assert(kXCopies * kAtOnce * 16 == kRows && kWCopies * kAtOnce * 16 == kCols);
-  static_assert(kRows <= kInt8RowPadding && kCols <= kInt8RowPadding);
+  static_assert(kRows <= kInt8RowPadding && kCols <= kInt8RowPadding && kRows >= kLeastTileRows &&
+                kRows <= kMostTileRows);
   static_assert(kSharedBytes * kMinBlocks <= 99 * 1024);  // sm_86 and sm_89 have no more
 };
 
@@ -50,12 +76,16 @@ template <typename Shape>
 class SlabCopies {
  public:
   __device__ SlabCopies(const TileCall& p, uint32_t shared)
-      : p_(p), to_(shared + threadIdx.x * 16), tile_(static_cast<int>(blockIdx.x)), slabs_(p.padded / Shape::kSlab) {
+      : p_(p),
+        to_(shared + threadIdx.x * 16),
+        tiles_(tile_count<Shape>(p)),
+        tile_(static_cast<int>(blockIdx.x)),
+        slabs_(p.padded / Shape::kSlab) {
     begin_tile();
   }
   // Copies the next slab, if there is one, to a place of the ring, and ends a group of copies.
   __device__ void copy_next(int place) {
-    if (tile_ < p_.tiles) {
+    if (tile_ < tiles_) {
       const uint32_t to = to_ + static_cast<uint32_t>(place * Shape::kStageBytes);
       const int64_t apart = static_cast<int64_t>(p_.padded) * 16 * Shape::kAtOnce;
 #pragma unroll
@@ -77,15 +107,19 @@ class SlabCopies {
 
  private:
   __device__ void begin_tile() {
+    if (Shape::kGroups && tile_ >= tiles_) return;
+    const TilePlace place = tile_place<Shape>(p_, tile_);
     const int64_t sixteen = static_cast<int64_t>(p_.padded) * 16;
     const int at = static_cast<int>(threadIdx.x) * 16;
     const int64_t in_tile = at / Shape::kSixteen * sixteen + at % Shape::kSixteen;
-    x_ = p_.x + tile_ % p_.row_tiles * (Shape::kRows / 16) * sixteen + in_tile;
-    w_ = p_.w + tile_ / p_.row_tiles * (Shape::kCols / 16) * sixteen + in_tile;
+    x_ = p_.x + place.row / 16 * sixteen + in_tile;
+    w_ = p_.w + place.col / 16 * sixteen + in_tile;
+    if constexpr (Shape::kGroups) w_ += place.group * p_.w_apart;
   }
 
   const TileCall& p_;
   const uint32_t to_;
+  const int tiles_;
   int tile_;
   const int slabs_;
   int slab_ = 0;
@@ -127,20 +161,21 @@ __device__ void multiply_all(TileSums<Shape>& sums, const Fragments<Shape>& from
 
 // A thread has eight neighbouring columns of each 32, from `col` on, of rows `row` and `row` + 1 of each 16.
 template <typename T, typename Shape>
-__device__ void write_tile(const TileCall& p, const TileSums<Shape>& sums, int row, int col) {
+__device__ void write_tile(const TileCall& p, const TilePlace& place, const TileSums<Shape>& sums, int row, int col) {
+  const float* const of_group = p.w_scales + (Shape::kGroups ? int64_t{place.group} * p.n : 0);
 #pragma unroll
   for (int run = 0; run < Shape::kWarpCols / 32; ++run) {
     const int first = col + 32 * run, count = p.n - first;
     if (count <= 0) continue;
     float w_scales[kChunk], bias[kChunk];
-    load_chunk(p.w_scales + first, count, p.aligned, w_scales);
+    load_chunk(of_group + first, count, p.aligned, w_scales);
     if (p.bias != nullptr) load_chunk(static_cast<const T*>(p.bias) + first, count, p.aligned, bias);
 #pragma unroll
     for (int i = 0; i < Shape::kXParts; ++i) {
 #pragma unroll
       for (int low = 0; low < 2; ++low) {
         const int at = row + 16 * i + low;
-        if (at >= p.rows) continue;
+        if (at >= place.end) continue;
         const int64_t element = static_cast<int64_t>(at) * p.n + first;
         const float x_scale = p.x_scales[at];
         float y[kChunk];
@@ -184,7 +219,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
   fragments[0].load(x_at, w_at, 0);
   const int slabs = p.padded / Shape::kSlab;
   int place = 0;  // of the slab that is multiplied
-  for (int tile = static_cast<int>(blockIdx.x); tile < p.tiles; tile += static_cast<int>(gridDim.x)) {
+  const int tiles = tile_count<Shape>(p);
+  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
     TileSums<Shape> sums = {};
 #pragma unroll 1
     for (int slab = 0; slab < slabs; slab += kUnroll) {
@@ -206,14 +242,15 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
         if (!Shape::kUnrolled) place = next;
       }
     }
-    const int row = tile % p.row_tiles * Shape::kRows + warp_row * Shape::kWarpRows + lane / 4 * 2;
-    const int col = tile / p.row_tiles * Shape::kCols + warp_col * Shape::kWarpCols + lane % 4 * kChunk;
+    const TilePlace own = tile_place<Shape>(p, tile);
+    const int row = own.row + warp_row * Shape::kWarpRows + lane / 4 * 2;
+    const int col = own.col + warp_col * Shape::kWarpCols + lane % 4 * kChunk;
     if (p.type == DType::kF32) {
-      write_tile<float, Shape>(p, sums, row, col);
+      write_tile<float, Shape>(p, own, sums, row, col);
     } else if (p.type == DType::kF16) {
-      write_tile<__half, Shape>(p, sums, row, col);
+      write_tile<__half, Shape>(p, own, sums, row, col);
     } else {
-      write_tile<__nv_bfloat16, Shape>(p, sums, row, col);
+      write_tile<__nv_bfloat16, Shape>(p, own, sums, row, col);
     }
   }
   wait_copies<0>();

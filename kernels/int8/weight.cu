@@ -16,7 +16,18 @@ struct PartCall {
   bool aligned;
   PairShape shape;
   Int8Rows out;
+  uint64_t stride;  // of a group: data, values and scales
+  int64_t values_apart, rows_apart;
 };
+
+// A call with the places of the block's group.
+__device__ PartCall of_group(const PartCall& call) {
+  PartCall own = call;
+  own.data = static_cast<const char*>(call.data) + blockIdx.y * call.stride;
+  own.out.values += blockIdx.y * call.values_apart;
+  own.out.scales += blockIdx.y * call.rows_apart;
+  return own;
+}
 
 // Rows g and g + 8 of 16 rows of the part, for a block 8 t + g; the second may not exist.
 template <typename Values>
@@ -55,9 +66,10 @@ __device__ int64_t first_row_of_block() {
   return static_cast<int64_t>(blockIdx.x) / 8 * kTileRows + static_cast<int64_t>(blockIdx.x) % 8;
 }
 
-// Grid: pairs of rows.
+// Grid: pairs of rows x groups.
 template <WeightType kType, bool kOnce>
-__global__ void __launch_bounds__(pair_bounds(kOnce)) int8_weight_kernel(const __grid_constant__ PartCall p) {
+__global__ void __launch_bounds__(pair_bounds(kOnce)) int8_weight_kernel(const __grid_constant__ PartCall all) {
+  const PartCall p = of_group(all);
   const int64_t row = first_row_of_block();
   if (row >= p.rows) return;
   if constexpr (packed_kind(kType).bits == 16) {
@@ -92,13 +104,17 @@ void int8_weight(const Int8WeightParams& params, Stream& stream) {
   call.type = params.type;
   call.shape = pair_shape(cols);
   call.out = params.out;
+  call.stride = params.stride;
+  call.rows_apart = params.weight.rows();
+  call.values_apart = static_cast<int64_t>(int8_values_bytes(Backend::kCuda, call.rows_apart, cols));
   for (int i = 0; i < params.weight.count; ++i) {
     const WeightPart& part = params.weight.parts[i];
     call.data = part.data;
     call.rows = part.rows;
     call.aligned = is_plain(part.type) && chunks_aligned(part.data, params.type, cols);
     if (part.rows > 0) {
-      launch_on(cuda_stream(stream), "int8_weight", {ceil_div(part.rows, kTileRows) * 8, 1, pair_threads(call.shape)},
+      launch_on(cuda_stream(stream), "int8_weight",
+                {ceil_div(part.rows, kTileRows) * 8, params.groups, pair_threads(call.shape)},
                 cols <= kMaxKeptCols ? weight_kernel_of<true>(part.type) : weight_kernel_of<false>(part.type), call);
     }
     call.first_row += part.rows;
