@@ -248,9 +248,14 @@ double int8_rows_ms(const CostInput& in, double tokens) {
 // Each layer's quantised matrices become plain ones, and in 8 bits all matrices int8, once, or for each group of rows.
 double dequantise_ms(const CostInput& in, double groups) {
   if (in.model.quantised.empty() && !in.plan.prefill_int8) return 0;
-  const int64_t written = in.model.shared_weights() * (in.plan.prefill_int8 ? 1 : in.model.type_bytes);
+  int64_t written = in.model.shared_weights() * (in.plan.prefill_int8 ? 1 : in.model.type_bytes);
+  uint64_t read = in.model.layers_bytes();
+  if (in.plan.prefill_int8) {  // experts, too, all of them
+    written += in.model.expert_weights();
+    read += in.model.experts.stored_bytes;
+  }
   const double times = in.plan.lean_prefill ? groups : 1;
-  return times * gb_ms(static_cast<double>(in.model.layers_bytes()) + static_cast<double>(written),
+  return times * gb_ms(static_cast<double>(read) + static_cast<double>(written),
                        kDequantiseShare * in.rates.weights_gb_per_s);
 }
 

@@ -66,6 +66,7 @@ struct ModelSizes {
 
   int64_t weights() const;         // elements of all layers' matrices that a token is multiplied with
   int64_t shared_weights() const;  // of these, those that are no expert's
+  int64_t expert_weights() const;  // of all experts
   int64_t head_weights() const { return vocab * hidden; }
   uint64_t layers_bytes() const;
   uint64_t head_bytes() const;

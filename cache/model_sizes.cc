@@ -13,6 +13,7 @@ int64_t ModelSizes::shared_weights() const {
 }
 
 int64_t ModelSizes::weights() const { return shared_weights() + layers * 3 * hidden * experts.used * experts.ffn; }
+int64_t ModelSizes::expert_weights() const { return layers * 3 * hidden * experts.count * experts.ffn; }
 
 uint64_t ModelSizes::layers_bytes() const {
   return stored_layers_bytes > 0 ? stored_layers_bytes : static_cast<uint64_t>(shared_weights() * type_bytes);

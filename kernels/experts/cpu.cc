@@ -97,7 +97,8 @@ void add_experts(const AddExpertsParams& params, ThreadPool& pool) {
     const float* const shares = params.shares + row * params.used;
     for (int64_t col = 0; col < params.cols; ++col) {
       float sum = 0;
-      for (int64_t r = 0; r < params.used; ++r) sum = std::fma(shares[r], params.y[places[r] * params.cols + col], sum);
+      for (int64_t r = 0; r < params.used; ++r)
+        sum = std::fma(shares[r], load(params.y, places[r] * params.cols + col, params.y_type), sum);
       const int64_t element = row * params.cols + col;
       store(params.out, element, params.type, load(params.residual, element, params.type) + sum);
     }

@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(kAddThreads) add_experts_kernel(AddExpertsPara
 #pragma unroll
     for (int r = 0; r < kAtOnce; ++r) {
       if (first + r >= used) break;
-      load_chunk(p.y + places[r] * p.cols + col, count, aligned, y[r]);
+      load_chunk(p.y_type, p.y, places[r] * p.cols + col, count, aligned, y[r]);
     }
 #pragma unroll
     for (int r = 0; r < kAtOnce; ++r) {
@@ -294,7 +294,7 @@ bool choose_experts(const RouteParams& routes, const ListPairsParams& lists, Str
 }
 
 void add_experts(const AddExpertsParams& params, Stream& stream) {
-  const bool aligned = chunks_aligned(params.y, DType::kF32, params.cols) &&
+  const bool aligned = chunks_aligned(params.y, params.y_type, params.cols) &&
                        chunks_aligned(params.residual, params.type, params.cols) &&
                        chunks_aligned(params.out, params.type, params.cols);
   launch_on(cuda_stream(stream), "add_experts", {params.rows, ceil_div(params.cols, kAddThreads * kChunk), kAddThreads},

@@ -59,12 +59,13 @@ void choose_experts(const RouteParams& routes, const ListPairsParams& lists, Str
 // out[row] = residual[row] + the sum of shares[row, r] * y[places[row, r]], which is added in f32 in order of r and
 // rounded once, with the residual.
 struct AddExpertsParams {
-  const float* y;         // [rows * used, cols]
+  const void* y;          // [rows * used, cols], or as many rows as the places need
   const int32_t* places;  // [rows, used]
   const float* shares;    // [rows, used]
   const void* residual;   // [rows, cols]; may be out itself
   void* out;              // [rows, cols]
   DType type;             // of residual and out
+  DType y_type;
   int64_t rows, used, cols;
 };
 void add_experts(const AddExpertsParams& params, Stream& stream);

@@ -12,22 +12,6 @@ struct Part {
   int64_t first, rows;
 };
 
-// Normalises all rows and scores the experts.
-void score_experts(const Pass& pass, const LayerWeights& w, const void* hidden) {
-  router({.x = hidden,
-          .norm = w.ffn_norm,
-          .weight = w.experts.router.parts[0].data,
-          .normed = pass.work.normed,
-          .scores = pass.work.experts.scores,
-          .x_type = pass.hidden_type,
-          .type = pass.type,
-          .rows = pass.rows,
-          .count = w.spec.ffn.experts->count,
-          .cols = w.experts.router.cols,
-          .eps = pass.eps},
-         *pass.stream);
-}
-
 // Lists the part's rows by the experts that they choose.
 void list_experts(const Pass& pass, const ExpertsSpec& spec, const Part& part) {
   const ExpertsWork& work = pass.work.experts;
@@ -82,6 +66,21 @@ void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part)
 
 }  // namespace
 
+void score_experts(const Pass& pass, const LayerWeights& w, const void* hidden) {
+  router({.x = hidden,
+          .norm = w.ffn_norm,
+          .weight = w.experts.router.parts[0].data,
+          .normed = pass.work.normed,
+          .scores = pass.work.experts.scores,
+          .x_type = pass.hidden_type,
+          .type = pass.type,
+          .rows = pass.rows,
+          .count = w.spec.ffn.experts->count,
+          .cols = w.experts.router.cols,
+          .eps = pass.eps},
+         *pass.stream);
+}
+
 void experts_forward(const Pass& pass, const LayerWeights& w, void* hidden) {
   const ExpertsSpec& spec = *w.spec.ffn.experts;
   const int64_t width = w.experts.router.cols;
@@ -98,6 +97,7 @@ void experts_forward(const Pass& pass, const LayerWeights& w, void* hidden) {
                  .residual = to,
                  .out = to,
                  .type = pass.hidden_type,
+                 .y_type = DType::kF32,
                  .rows = part.rows,
                  .used = spec.used,
                  .cols = width},

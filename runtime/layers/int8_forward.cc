@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "offload/device/trace.h"
-#include "runtime/layers/experts.h"
 
 namespace headrace {
 namespace {
@@ -28,7 +27,7 @@ Sizes largest_sizes(const ModelConfig& config) {
   for (const LayerSpec& layer : config.layers) {
     grow(&most.qkv, {layer.in_width(), config.hidden});
     grow(&most.output, {config.hidden, layer.out_width()});
-    if (layer.ffn.experts) continue;  // they are multiplied as they are
+    if (layer.ffn.experts) continue;  // int8_experts.h
     grow(&most.gate_up, {2 * layer.ffn.width, config.hidden});
     grow(&most.down, {config.hidden, layer.ffn.width});
   }
@@ -92,7 +91,8 @@ void add_product(const Pass& pass, const Int8Layer& matrices, Int8Product p, con
 
 uint64_t int8_threads_bytes(const ModelConfig& config, Backend backend, int threads) {
   const Sizes sizes = largest_sizes(config);
-  const int64_t most = std::max({sizes.qkv.k, sizes.output.k, sizes.gate_up.k, sizes.down.k});
+  const int64_t most =
+      std::max({sizes.qkv.k, sizes.output.k, sizes.gate_up.k, sizes.down.k, LayerWidths::of(config).expert_ffn});
   return static_cast<uint64_t>(threads) * int8_thread_bytes(backend, most);
 }
 
@@ -129,6 +129,7 @@ Int8Layer carve_int8_layer(const ModelConfig& config, const Int8LayerSize& size,
     input = std::max(input, values_bytes(size.backend, size.rows, matrix.size.k));
   }
   layer.input = {.values = values(input), .scales = allocator.take<float>(size.rows)};
+  layer.experts = carve_int8_experts(config, size, allocator);
   return layer;
 }
 
@@ -137,7 +138,7 @@ void int8_layer_weights(const LayerWeights& w, DType type, const Int8Layer& to, 
   const TraceSpan span(stream, "weights to int8");
   int8_weight({.weight = w.qkv, .type = type, .out = to.qkv}, stream);
   int8_weight({.weight = w.output, .type = type, .out = to.output}, stream);
-  if (w.spec.ffn.experts) return;
+  if (w.spec.ffn.experts) return int8_expert_weights(w, type, to.experts, stream);
   int8_weight({.weight = w.gate_up, .type = type, .out = to.gate_up}, stream);
   int8_weight({.weight = w.down, .type = type, .out = to.down}, stream);
 }
@@ -153,7 +154,7 @@ void int8_layer_output(const Pass& pass, const LayerWeights& w, const Int8Layer&
   const TraceSpan span(*pass.stream, "output, mlp");
   convert_input(pass, matrices, {pass.work.attention, Int8Input::kPlain, w.output.cols});
   add_product(pass, matrices, {w.output, matrices.output, w.output_bias, nullptr, nullptr}, w.output_norm, hidden);
-  if (w.spec.ffn.experts) return experts_forward(pass, w, hidden);
+  if (w.spec.ffn.experts) return int8_experts_forward(pass, w, matrices.experts, matrices.input, hidden);
   convert_input(pass, matrices, {hidden, Int8Input::kNormed, w.gate_up.cols, w.ffn_norm});
   multiply(pass, matrices, {w.gate_up, matrices.gate_up, nullptr, nullptr, pass.work.gate_up});
   convert_input(pass, matrices,

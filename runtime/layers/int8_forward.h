@@ -8,19 +8,16 @@
 #include "kernels/int8/op.h"
 #include "runtime/base/bump_allocator.h"
 #include "runtime/layers/forward.h"
+#include "runtime/layers/int8_experts.h"
 
 namespace headrace {
 
 // Room for one layer's matrices, and for the activations of up to `rows` rows.
 struct Int8Layer {
   Int8Rows qkv{}, output{}, gate_up{}, down{};
-  Int8Rows input{};   // of the product that comes next
+  Int8Rows input{};  // of the product that comes next
+  Int8Experts experts{};
   bool lean = false;  // the matrices share one place, so each is converted before each of its products
-};
-struct Int8LayerSize {
-  Backend backend;
-  int64_t rows;
-  bool lean;
 };
 // What the CPU's threads keep for it, in addition: 0 on CUDA.
 uint64_t int8_threads_bytes(const ModelConfig& config, Backend backend, int threads);
@@ -29,8 +26,7 @@ Int8Layer carve_int8_layer(const ModelConfig& config, const Int8LayerSize& size,
 // Converts a layer's matrices, unless `to` is lean.
 void int8_layer_weights(const LayerWeights& layer, DType type, const Int8Layer& to, Stream& stream);
 
-// As qkv_product() and layer_output(). Experts are multiplied as they are stored, as forward.h's are. REQUIRES:
-// pass.hidden_type is the weights' type.
+// As qkv_product() and layer_output(). REQUIRES: pass.hidden_type is the weights' type.
 void int8_qkv_product(const Pass& pass, const LayerWeights& layer, const Int8Layer& matrices, const void* hidden);
 void int8_layer_output(const Pass& pass, const LayerWeights& layer, const Int8Layer& matrices, void* hidden);
 

@@ -24,7 +24,7 @@ LayerWidths LayerWidths::of(int64_t hidden, std::span<const LayerSpec> layers) {
 }
 
 ExpertsWork ExpertsWork::carve(const LayerWidths& widths, DType type, int64_t rows, BumpAllocator& allocator) {
-  const int64_t pairs = std::min(rows, kExpertPartRows) * widths.used;
+  const int64_t part = widths.int8_experts ? rows : std::min(rows, kExpertPartRows), pairs = part * widths.used;
   const auto rows_of = [&](int64_t width) -> void* {
     return allocator.take_bytes(static_cast<uint64_t>(pairs * width) * dtype_bytes(type));
   };
@@ -36,6 +36,7 @@ ExpertsWork ExpertsWork::carve(const LayerWidths& widths, DType type, int64_t ro
   work.places = allocator.take<int32_t>(pairs);
   work.from = allocator.take<int32_t>(pairs);
   work.present = allocator.take<int32_t>(std::min(widths.experts, pairs));
+  if (widths.int8_experts) return work;
   work.x = rows_of(widths.hidden);
   work.gate_up = rows_of(2 * widths.expert_ffn);
   work.activated = rows_of(widths.expert_ffn);

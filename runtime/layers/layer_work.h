@@ -19,12 +19,14 @@ struct LayerWidths {
   int64_t ffn = 0;
   bool output_norms = false;
   int64_t experts = 0, used = 0, expert_ffn = 0;  // 0: no layer has experts
+  bool int8_experts = false;                      // they have products in 8 bits, with buffers of their own
 
   static LayerWidths of(int64_t hidden, std::span<const LayerSpec> layers);
   static LayerWidths of(const ModelConfig& config) { return of(config.hidden, config.layers); }
 };
 
-// Room for what a layer with experts computes. A part is the rows that go through the experts together.
+// Room for what a layer with experts computes. A part is the rows that go through the experts together: all of a pass
+// in 8 bits, where only what chooses experts is here.
 constexpr int64_t kExpertPartRows = 512;
 struct ExpertsWork {
   float* scores = nullptr;     // [rows, count]

@@ -19,9 +19,9 @@ Int8PrefillWork Int8PrefillWork::carve(const Size& size, BumpAllocator& allocato
                                 .kv_heads = attention.kv_heads,
                                 .head_dim = attention.head_dim,
                                 .q_stride = attention.qkv_width(),
-                                .type = size.type,
-                                .k_type = size.type,
-                                .v_type = size.type,
+                                .type = size.layer.type,
+                                .k_type = size.layer.type,
+                                .v_type = size.layer.type,
                                 .scale = 1.0f};
   Int8PrefillWork work;
   work.layer = carve_int8_layer(config, size.layer, allocator);

@@ -20,7 +20,6 @@ struct Int8PrefillWork {
   struct Size {
     const ModelConfig& config;
     Int8LayerSize layer;
-    DType type;      // of the computation
     int64_t prompt;  // tokens
   };
   static Int8PrefillWork carve(const Size& size, BumpAllocator& allocator);

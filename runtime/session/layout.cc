@@ -334,19 +334,20 @@ PrefillWork SessionLayout::carve_prefill(const PromptShape& shape, BumpAllocator
     work.hidden = states;
   }
   const DType type = weights_.dtype();
-  work.layer = LayerWork::carve(LayerWidths::of(config_), type, type, group, allocator);
+  LayerWidths widths = LayerWidths::of(config_);
+  widths.int8_experts = options_.prefill_int8;
+  work.layer = LayerWork::carve(widths, type, type, group, allocator);
   const RecurrentShape recurrent = recurrent_shape();
   if (recurrent.layers > 0)
     work.delta = DeltaWork::of_prefill(recurrent.layer, std::min(shape.computed(), prefill_group()), allocator);
   const uint64_t matrices = matrices_bytes();
   work.matrices = matrices > 0 ? allocator.take_bytes(matrices) : nullptr;
   if (options_.prefill_int8) {
-    work.int8 =
-        Int8PrefillWork::carve({.config = config_,
-                                .layer = {.backend = device_.backend(), .rows = group, .lean = options_.lean_prefill},
-                                .type = weights_.dtype(),
-                                .prompt = prompt},
-                               allocator);
+    work.int8 = Int8PrefillWork::carve(
+        {.config = config_,
+         .layer = {.backend = device_.backend(), .type = type, .rows = group, .lean = options_.lean_prefill},
+         .prompt = prompt},
+        allocator);
   }
   work.segments = allocator.take<KvSegment>(segment_tables() * segments_for(prompt));
   if (scored()) {
