@@ -19,6 +19,9 @@ SHAPES = {
     # delta: key heads, value heads, and the size of both, of the three of four layers that have a recurrent state.
     "qwen3.6-27b": dict(arch="qwen35", layers=64, hidden=5120, heads=24, kv=4, dim=256, ffn=17408, vocab=248320,
                         theta=10000000.0, qk_norm=True, rotated=64, delta=(16, 48, 128)),
+    # experts: how many there are, how many a token uses, and their width.
+    "qwen3-30b-a3b": dict(arch="qwen3moe", layers=48, hidden=2048, heads=32, kv=4, dim=128, ffn=0, vocab=151936,
+                          theta=1000000.0, qk_norm=True, experts=(128, 8, 768)),
 }
 F32, Q4_K, Q5_K, Q6_K = 0, 12, 13, 14
 BLOCK_BYTES = {Q4_K: 144, Q5_K: 176, Q6_K: 210}  # of 256 values
@@ -51,6 +54,15 @@ def recurrence(s):
                 ("ssm_norm.weight", (dim,), F32), ("ssm_out.weight", (v, hidden), Q4_K)]
 
 
+def feed_forward(s, larger):
+    hidden, ffn = s["hidden"], s["ffn"]
+    if "experts" not in s:
+        return [("ffn_gate", (hidden, ffn), Q4_K), ("ffn_up", (hidden, ffn), Q4_K), ("ffn_down", (ffn, hidden), larger)]
+    count, _, width = s["experts"]
+    return [("ffn_gate_inp", (hidden, count), F32), ("ffn_gate_exps", (hidden, width, count), Q4_K),
+            ("ffn_up_exps", (hidden, width, count), Q4_K), ("ffn_down_exps", (width, hidden, count), larger)]
+
+
 def tensors(s):
     """Name, shape with the innermost size first, type."""
     hidden = s["hidden"]
@@ -62,10 +74,8 @@ def tensors(s):
         yield f"blk.{n}.attn_norm.weight", (hidden,), F32
         for name, shape, kind in recurrence(s) if is_recurrent(n, s) else attention(s, larger):
             yield f"blk.{n}.{name}", shape, kind
-        for name, shape, kind in [
-                ("post_attention_norm" if "delta" in s else "ffn_norm", (hidden,), F32),
-                ("ffn_gate", (hidden, s["ffn"]), Q4_K), ("ffn_up", (hidden, s["ffn"]), Q4_K),
-                ("ffn_down", (s["ffn"], hidden), larger)]:
+        yield f"blk.{n}.{'post_attention_norm' if 'delta' in s else 'ffn_norm'}.weight", (hidden,), F32
+        for name, shape, kind in feed_forward(s, larger):
             yield f"blk.{n}.{name}.weight", shape, kind
 
 
@@ -74,6 +84,8 @@ MOST_BLOCKS = 1 << 16  # of random bytes; longer tensors repeat them
 
 def content(name, shape, kind, rng):
     count = int(np.prod(shape))
+    if kind == F32 and len(shape) > 1 and "conv1d" not in name:  # a router: experts are chosen by chance
+        return rng.standard_normal(count, np.float32).tobytes()
     if kind == F32:
         return np.full(count, -1.0 if name.endswith("ssm_a") else 1.0, np.float32).tobytes()
     blocks = rng.integers(0, 256, (min(count // 256, MOST_BLOCKS), BLOCK_BYTES[kind]), np.uint8)
@@ -93,7 +105,27 @@ def text(value):
     return struct.pack("<Q", len(raw)) + raw
 
 
-def write_gguf(path, s):
+# GPT-2's characters of the 256 bytes, in the order of the bytes.
+def byte_characters():
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    return [chr(byte) if byte in shown else chr(256 + hidden.index(byte)) for byte in range(256)]
+
+
+def array(kind, values):
+    return struct.pack("<IQ", kind, len(values)) + b"".join(values)
+
+
+# A token for each byte, and others that no text has.
+def vocabulary(size):
+    tokens = [*byte_characters(), "<|im_end|>", "ZZ", *(f"word{i}" for i in range(size - 258))]
+    return [("tokenizer.ggml.model", 8, text("gpt2")), ("tokenizer.ggml.pre", 8, text("qwen2")),
+            ("tokenizer.ggml.tokens", 9, array(8, [text(token) for token in tokens])),
+            ("tokenizer.ggml.token_type", 9, array(5, [struct.pack("<i", 3 if i == 256 else 1) for i in range(size)])),
+            ("tokenizer.ggml.merges", 9, array(8, [text("Z Z")])), ("tokenizer.ggml.eos_token_id", 4, struct.pack("<I", 256))]
+
+
+def write_gguf(path, s, words=False):
     arch = s["arch"]
     integers = {"block_count": s["layers"], "context_length": 262144, "embedding_length": s["hidden"],
                 "feed_forward_length": s["ffn"], "attention.head_count": s["heads"],
@@ -105,8 +137,11 @@ def write_gguf(path, s):
         k_heads, v_heads, dim = s["delta"]
         integers |= {"ssm.conv_kernel": 4, "ssm.state_size": dim, "ssm.group_count": k_heads,
                      "ssm.time_step_rank": v_heads, "ssm.inner_size": v_heads * dim, "full_attention_interval": 4}
-    pairs = [("general.architecture", 8, text(arch)), ("tokenizer.ggml.model", 8, text("no_vocab")),
-             ("general.file_type", 4, struct.pack("<I", 15))]
+    if "experts" in s:
+        count, used, width = s["experts"]
+        integers |= {"expert_count": count, "expert_used_count": used, "expert_feed_forward_length": width}
+    pairs = [("general.architecture", 8, text(arch)), ("general.file_type", 4, struct.pack("<I", 15)),
+             *(vocabulary(s["vocab"]) if words else [("tokenizer.ggml.model", 8, text("no_vocab"))])]
     pairs += [(f"{arch}.{key}", 4, struct.pack("<I", value)) for key, value in integers.items()]
     pairs += [(f"{arch}.attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-5)),
               (f"{arch}.rope.freq_base", 6, struct.pack("<f", s["theta"]))]
