@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/rows/op.h"
 #include "runtime/base/unsigned.h"
 
 namespace headrace {
@@ -27,17 +26,12 @@ KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, 
       segments_(plan.segments),
       resident_(plan.resident_segments),
       host_layers_(plan.host_layers),
-      pass_rows_(pass_rows),
       active_stride_(plan.active_bytes / u(std::max<int64_t>(1, plan.host_layers))),
       open_(u(plan.host_layers), 0),
+      recent_(device, shape, pass_rows),
       backing_(std::move(backing)) {
-  const uint64_t pointer_bytes = 2 * u(shape.layers) * sizeof(void*);
   if (plan.resident_bytes > 0) resident_memory_ = device.allocate(plan.resident_bytes, "the resident KV cache");
   if (plan.active_bytes > 0) active_memory_ = device.allocate(plan.active_bytes, "the KV cache's active segment");
-  ring_memory_ = device.allocate(plan.tail_bytes, "the KV cache's tail");
-  pass_memory_ = device.allocate(plan.pass_bytes, "the KV rows of one pass");
-  pointers_ = device.allocate(pointer_bytes, "pointers to the active segment");
-  host_pointers_ = device.allocate_pinned(pointer_bytes, "pointers to the active segment");
 }
 
 KvCache::~KvCache() = default;
@@ -64,25 +58,6 @@ KvSegment KvCache::resident_segment(int64_t layer, int64_t index) const {
 
 KvSegment KvCache::active_segment(int64_t layer) const {
   return segment_view(shape_, active_data(layer), sealed_segments());
-}
-
-KvRows KvCache::pass_destination(int64_t layer, const int32_t* first) const {
-  const TailViews views = tail(layer);
-  return {.k = const_cast<void*>(views.pass_k),
-          .v = const_cast<void*>(views.pass_v),
-          .row_stride = shape_.kv_heads * shape_.head_dim,
-          .head_stride = shape_.head_dim,
-          .first = first};
-}
-
-KvCache::TailViews KvCache::tail(int64_t layer) const {  // each: K of all layers, then V of all layers
-  const uint64_t l = u(layer), layers = u(shape_.layers), ring = u(kTailRingRows), pass = u(pass_rows_);
-  const std::byte* const ring_v = ring_memory_.data() + layers * ring * exact_.k_bytes();
-  const std::byte* const pass_v = pass_memory_.data() + layers * pass * exact_.k_bytes();
-  return {.ring_k = ring_memory_.data() + l * ring * exact_.k_bytes(),
-          .ring_v = ring_v + l * ring * exact_.v_bytes(),
-          .pass_k = pass_memory_.data() + l * pass * exact_.k_bytes(),
-          .pass_v = pass_v + l * pass * exact_.v_bytes()};
 }
 
 // ---- prefill ----
@@ -157,7 +132,7 @@ void KvCache::store_layer(int64_t layer, const BuiltRows& built_rows, const Buil
              segments_bytes(shape_, active, active + 1), Link::kWithinDevice, {"open, layer", layer});
   }
   if (layer < host_layers_) open_[u(layer)] = active;
-  fill_ring(layer, built_rows, built.exact);
+  fill_recent(layer, built_rows, built.exact);
   encode_remainders(layer, active, built);
   for (const Chunk& chunk : leaving) {  // last: they may wait for the disk
     if (chunk.tier == Tier::kDisk) backing_->offload_chunk(layer, chunk, chunk_data(chunk));
@@ -189,33 +164,12 @@ void KvCache::encode_remainders(int64_t layer, int64_t end, const BuiltLayer& bu
   }
 }
 
-// Copies the last rows of a layer to the ring; they are in at most two segments.
-void KvCache::fill_ring(int64_t layer, const BuiltRows& built, const std::byte* exact) {
-  const int64_t rows = built.end;
-  const TailViews to = tail(layer);
-  const uint64_t k_row = exact_.k_bytes() / u(exact_.kv_heads), v_row = exact_.v_bytes() / u(exact_.kv_heads);
-  for (int64_t row = std::max<int64_t>(0, rows - kTailRingRows); row < rows;) {
-    const int64_t index = segment_of(row);
-    const SegmentRange range = segment_range(index);
-    const int64_t count = std::min(rows, range.end()) - row;
+void KvCache::fill_recent(int64_t layer, const BuiltRows& built, const std::byte* exact) {
+  const auto segment = [&](int64_t index) -> const std::byte* {
     const std::byte* const in_place = built.kept > 0 ? segment_in_place(layer, index) : nullptr;
-    const std::byte* const k = in_place != nullptr ? in_place : exact + segments_bytes(exact_, 0, index);
-    const std::byte* const v = k + u(range.rows) * exact_.k_bytes();
-    headrace::fill_ring({.k = k + u(row - range.begin) * k_row,
-                         .v = v + u(row - range.begin) * v_row,
-                         .ring_k = const_cast<void*>(to.ring_k),
-                         .ring_v = const_cast<void*>(to.ring_v),
-                         .k_type = exact_.k_type,
-                         .v_type = exact_.v_type,
-                         .kv_heads = shape_.kv_heads,
-                         .head_dim = shape_.head_dim,
-                         .stride_rows = range.rows,
-                         .ring_rows = kTailRingRows,
-                         .count = count,
-                         .first_position = row},
-                        backing_->out());
-    row += count;
-  }
+    return in_place != nullptr ? in_place : exact + segments_bytes(exact_, 0, index);
+  };
+  recent_.fill(layer, built.end, segment, backing_->out());
 }
 
 KvCache::StoredSegment KvCache::stored_segment(int64_t layer, int64_t index, int64_t rows) {
@@ -261,84 +215,22 @@ void KvCache::append(const int32_t* source, int64_t count, Stream& compute) {
   }
 }
 
-struct KvCache::CommitTo {
-  int64_t first_position;
-  bool active;  // includes the active segment
-};
-
 void KvCache::append_pending(const int32_t* source, int64_t count, Stream& compute) {
   CHECK(pending_ + count <= kMaxPending, "pending ", pending_, " + ", count);
-  commit(source, count, {.first_position = rows_ + pending_, .active = false}, compute);
+  recent_.append_pending(source, count, rows_ + pending_, compute);
   pending_ += count;
 }
 
 void KvCache::append_inside(const int32_t* source, int64_t count, Stream& compute) {
   CHECK(sealed_segments() < segments_, "the plan's ", segments_, " segments are full");
-  if (pointed_at_ != sealed_segments()) point_at_active(compute);
-  const bool quantises = shape_.has_low_bit();
-  commit(source, count, {.first_position = rows_, .active = !quantises}, compute);
-  if (!quantises) return;
-  quantise_tail({.shape = shape_, .planes = pointers_.as<void*>(), .index = sealed_segments()}, rows_, count, compute);
+  if (!recent_.points_at(segment_range(sealed_segments()).begin)) point_at_active(compute);
+  recent_.append(source, count, rows_, compute);
 }
 
-void KvCache::quantise_tail(const StoredRows& to, int64_t first, int64_t count, Stream& stream) const {
-  const TailViews views = tail(0);
-  const SegmentRange range = segment_range(to.index);
-  quantise_ring({.ring_k = views.ring_k,
-                 .ring_v = views.ring_v,
-                 .to_k = to.planes,
-                 .to_v = to.planes + shape_.layers,
-                 .k_type = exact_.k_type,
-                 .v_type = exact_.v_type,
-                 .stored_k_type = to.shape.k_type,
-                 .stored_v_type = to.shape.v_type,
-                 .layers = shape_.layers,
-                 .kv_heads = shape_.kv_heads,
-                 .head_dim = shape_.head_dim,
-                 .ring_rows = kTailRingRows,
-                 .to_rows = range.rows,
-                 .first_position = first,
-                 .count = count,
-                 .to_position = range.begin},
-                stream);
-}
-
-void KvCache::commit(const int32_t* source, int64_t count, const CommitTo& to, Stream& compute) {
-  const TailViews views = tail(0);
-  const SegmentRange range = segment_range(sealed_segments());
-  void** const pointers = pointers_.as<void*>();
-  commit_rows({.pass_k = views.pass_k,
-               .pass_v = views.pass_v,
-               .source = source,
-               .ring_k = const_cast<void*>(views.ring_k),
-               .ring_v = const_cast<void*>(views.ring_v),
-               .active_k = to.active ? pointers : nullptr,
-               .active_v = to.active ? pointers + shape_.layers : nullptr,
-               .k_type = exact_.k_type,
-               .v_type = exact_.v_type,
-               .layers = shape_.layers,
-               .kv_heads = shape_.kv_heads,
-               .head_dim = shape_.head_dim,
-               .pass_rows = pass_rows_,
-               .ring_rows = kTailRingRows,
-               .active_rows = to.active ? range.rows : 0,
-               .count = count,
-               .first_position = to.first_position,
-               .active_position = to.active ? range.begin : 0},
-              compute);
-}
-
-// Passes the addresses of each layer's active segment to the commit kernel. Rare: once per segment.
 void KvCache::point_at_active(Stream& compute) {
-  compute.synchronize();  // the last upload has been read
-  void** const pointers = host_pointers_.as<void*>();
-  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    const KvSegment active = active_segment(layer);
-    pointers[layer] = const_cast<void*>(active.k);
-    pointers[shape_.layers + layer] = const_cast<void*>(active.v);
-  }
-  compute.copy_small(pointers_.data(), host_pointers_.data(), pointers_.bytes(), Link::kHostToDevice, "pointers");
-  pointed_at_ = sealed_segments();
+  std::vector<KvSegment> active;
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) active.push_back(active_segment(layer));
+  recent_.point_at(active, segment_range(sealed_segments()), compute);
 }
 
 // The segment before rows_ is full and not resident. The next one takes its place once it has been offloaded.

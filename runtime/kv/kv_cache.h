@@ -19,6 +19,7 @@
 #include "kernels/segment.h"
 #include "offload/device/device.h"
 #include "runtime/kv/kv_backing.h"
+#include "runtime/kv/recent_rows.h"
 
 namespace headrace {
 
@@ -31,7 +32,7 @@ class KvCache {
           std::unique_ptr<KvBacking> backing);
   ~KvCache();
 
-  const RowShape& shape() const { return shape_; }               // as stored; tail() has rows of shape().exact()
+  const RowShape& shape() const { return shape_; }               // as stored; recent() has rows of shape().exact()
   int64_t rows() const { return rows_; }                         // committed: L
   int64_t sealed_segments() const { return segment_of(rows_); }  // segments [0, this) are full
   int64_t resident_segments() const { return resident_; }        // of the layers with a backing
@@ -75,25 +76,11 @@ class KvCache {
   void drain() noexcept;
 
   // ---- decode ----
-  // Destination of a pass's own K and V rows, whose first row is pass row 0 or *first (device): [pass_rows, kv_heads,
-  // head_dim].
-  KvRows pass_destination(int64_t layer, const int32_t* first) const;
   // Segments [first, last) of a layer on the device, as attention reads them: resident ones, or the active one.
   KvSegment resident_segment(int64_t layer, int64_t index) const;
   KvSegment active_segment(int64_t layer) const;
-  struct TailViews {
-    const void *ring_k, *ring_v, *pass_k, *pass_v;
-  };
-  TailViews tail(int64_t layer) const;
-  // Planes of a segment's rows, quantised to the types of `shape`.
-  struct StoredRows {
-    const RowShape& shape;
-    void* const* planes;  // [2, layers] in device memory: K of each layer, then V
-    int64_t index;        // of the segment
-  };
-  // Copies committed rows [first, first + count) of all layers from the tail's ring. REQUIRES: the ring has them, and
-  // they are in the segment.
-  void quantise_tail(const StoredRows& to, int64_t first, int64_t count, Stream& stream) const;
+  // The rows that the tail reads, and those of a pass.
+  const RecentRows& recent() const { return recent_; }
 
   // Commits `count` rows: position rows() + j is pass row source[j] (device memory, `count` of them). They are
   // quantised as they enter the active segment, if it is low-bit. Enqueued on `compute`; a segment that becomes full is
@@ -112,10 +99,8 @@ class KvCache {
   std::byte* resident_data(int64_t layer, int64_t index) const;
   std::byte* active_data(int64_t layer) const;  // the active segment, resident or not
   void encode_remainders(int64_t layer, int64_t end, const BuiltLayer& built);
-  void fill_ring(int64_t layer, const BuiltRows& built, const std::byte* exact);
+  void fill_recent(int64_t layer, const BuiltRows& built, const std::byte* exact);
   void append_inside(const int32_t* source, int64_t count, Stream& compute);
-  struct CommitTo;
-  void commit(const int32_t* source, int64_t count, const CommitTo& to, Stream& compute);
   void point_at_active(Stream& compute);
   void offload_segment(Stream& compute);
   std::vector<Chunk> backed_chunks(int64_t first, int64_t end) const;
@@ -124,12 +109,12 @@ class KvCache {
 
   const RowShape shape_, exact_;
   const bool on_gpu_;
-  const int64_t segments_, resident_, host_layers_, pass_rows_;
+  const int64_t segments_, resident_, host_layers_;
   uint64_t active_stride_ = 0;
-  int64_t rows_ = 0, rows_before_ = 0, pending_ = 0, pointed_at_ = -1;
+  int64_t rows_ = 0, rows_before_ = 0, pending_ = 0;
   std::vector<int64_t> open_;  // [host_layers]: the segment that active_memory_ has, of each layer
-  DeviceBuffer resident_memory_, active_memory_, ring_memory_, pass_memory_, pointers_;
-  PinnedBuffer host_pointers_;
+  DeviceBuffer resident_memory_, active_memory_;
+  RecentRows recent_;
   std::unique_ptr<KvBacking> backing_;  // last: its stream drains before the memory is freed
 };
 

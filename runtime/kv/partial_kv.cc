@@ -234,7 +234,7 @@ void PartialKv::before_commit(const KvCache& cache, bool refresh, Stream& stream
 void PartialKv::after_commit(const KvCache& cache, bool refresh, Stream& stream) {
   const int64_t complete = cache.rows() / kBlockRows;
   if (complete > summarised_) {
-    summarise_blocks({.k = cache.tail(0).ring_k,
+    summarise_blocks({.k = cache.recent().views(0).ring_k,
                       .summaries = index_.data(),
                       .k_type = rows_.k_type,
                       .layers = rows_.layers,
@@ -268,7 +268,7 @@ void PartialKv::begin_window(const KvCache& cache, Stream& stream) {
 void PartialKv::copy_window(const KvCache& cache, int64_t first, int64_t end, Stream& stream) {
   const int64_t count = std::min(end, origin_ + kWindowRows) - first;
   if (count <= 0) return;
-  const KvCache::TailViews tail = cache.tail(0);
+  const RecentRows::Views tail = cache.recent().views(0);
   const uint64_t row = u(options_.shape.window_row()), dim = u(rows_.head_dim);
   headrace::copy_window({.ring_k = tail.ring_k,
                          .ring_v = tail.ring_v,

@@ -89,7 +89,7 @@ void RowCopy::after_commit(const KvCache& cache, bool /*refresh*/, Stream& strea
     const int64_t index = segment_of(row);
     const int64_t count = std::min(end, segment_range(index).end()) - row;
     void* const* const planes = pointers_.as<void*>() + index * 2 * copy_.layers;
-    cache.quantise_tail({.shape = copy_, .planes = planes, .index = index}, row, count, stream);
+    cache.recent().quantise({.shape = copy_, .planes = planes, .range = segment_range(index)}, row, count, stream);
     row += count;
   }
   initialised_ = cache.rows() >= least_context_;

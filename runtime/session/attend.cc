@@ -31,7 +31,7 @@ PassAttention::PassAttention(const SessionLayout& layout, const SessionBuffers& 
 void PassAttention::run(const Pass& pass, const AttentionSpec& attention, int64_t layer, const PassScope& scope) const {
   const StepWork& step = buffers_.step();
   const KvCache& cache = scope.sequence.cache();
-  const KvCache::TailViews tail = cache.tail(layer);
+  const RecentRows::Views tail = cache.recent().views(layer);
   const bool partial = scope.mode == StepMode::kPartial;
   PrefixAttentionParams params =
       attend_tail({.shape = attention_shape(pass, attention),

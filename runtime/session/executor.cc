@@ -207,9 +207,9 @@ void Executor::run_pass(const Pass& pass) {
     show_draft(layer, pass.rows);
     const LayerWeights& weights = weights_.layer(layer);
     if (weights.spec.has_attention()) {
-      rotated_qkv_product(
-          pass, weights, buffers_.step().hidden,
-          sequence_.cache().pass_destination(place, scope_.grows ? buffers_.step().inputs.first_row : nullptr));
+      rotated_qkv_product(pass, weights, buffers_.step().hidden,
+                          sequence_.cache().recent().pass_destination(
+                              place, scope_.grows ? buffers_.step().inputs.first_row : nullptr));
       attention_.run(pass, weights.spec.attention(), place, scope_);
       gate_output(pass, weights);
     } else {

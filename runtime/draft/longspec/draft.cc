@@ -171,7 +171,7 @@ void LongSpecDraft::enter(const Pass& pass, const int32_t* tokens, void* hidden)
 void LongSpecDraft::attend_target(const Pass& pass, const DraftRows& rows) {
   const KvCache& cache = *target_cache_;
   const int64_t last = cache.shape().layers - 1, end = tail_begin(cache.rows() + cache.pending_rows() - 1);
-  const KvCache::TailViews tail = cache.tail(last);
+  const RecentRows::Views tail = cache.recent().views(last);
   const RowShape exact = cache.shape().exact();
   AttentionShape shape = attention_shape(pass, weights_.views().cross.spec.attention());
   shape.kv_heads = config_.kv_heads;
