@@ -151,11 +151,11 @@ const LowBitPace* pace_of(const RowShape& shape) {
   return shape.k_type == DType::kInt8 ? &kInt8Pace : shape.k_type == DType::kInt4 ? &kInt4Pace : nullptr;
 }
 
-// Attention over `rows` keys and values. On a GPU the prefix alone: kLayerUs includes the tail's kernel.
+// Attention over `rows` keys and values of all layers of `shape`. On a GPU the prefix alone: kLayerUs has the tail.
 double attention_ms(const CostInput& in, int64_t queries, int64_t rows, const RowShape& shape) {
-  if (rows == 0) return 0;
+  if (rows == 0 || shape.layers == 0) return 0;
   const ModelSizes& m = in.model;
-  const double seen = static_cast<double>(rows) * m.seen_share(static_cast<double>(rows));  // on average
+  const double seen = static_cast<double>(rows), layers = static_cast<double>(shape.layers);
   const double row_bytes = static_cast<double>(shape.bytes_all_layers()), bytes = row_bytes * seen;
   const double flop = m.attention_flop(static_cast<double>(queries), seen);
   const LowBitPace* const pace = in.rates.gpu ? pace_of(shape) : nullptr;
@@ -165,16 +165,15 @@ double attention_ms(const CostInput& in, int64_t queries, int64_t rows, const Ro
     ms = std::max(ms, gb_ms(bytes, pace->gb_per_s) * factor);
   } else if (queries > 1) {
     const double factor = in.rates.gpu ? wide(m, kWideQueries) : 1;
-    ms = std::max(ms, tflop_ms(flop * static_cast<double>(m.rows.layers), in.rates.queries_tflop_per_s) * factor);
+    ms = std::max(ms, tflop_ms(flop * layers, in.rates.queries_tflop_per_s) * factor);
   }
   if (!in.rates.gpu) return ms;
   if (pace == nullptr && m.head_dim > 128) ms = std::max(ms, gb_ms(bytes, kWideGbPerS));
   const int64_t last = segment_range(segments_for(rows) - 1).begin;
   const int64_t longest =
       std::min({rows, segment_range(segment_of(last)).rows, attention_part_rows(last, shape.k_type, shape.v_type)});
-  const double block = row_bytes / static_cast<double>(m.kv_heads) * static_cast<double>(longest) *
-                       m.seen_share(static_cast<double>(longest));
-  const double layers = static_cast<double>(m.rows.layers), hidden_us = m.quantised.empty() ? 0 : layers * kTailUs;
+  const double block = row_bytes / static_cast<double>(m.kv_heads) * static_cast<double>(longest);
+  const double hidden_us = m.quantised.empty() ? 0 : layers * kTailUs;
   return std::max(ms, gb_ms(block, kBlockGbPerS) - hidden_us * 1e-3) + layers * kPrefixUs * 1e-3;
 }
 
@@ -192,7 +191,7 @@ double layers_ms(const CostInput& in, int64_t rows) {
   if (!in.rates.gpu) return static_cast<double>(m.layers) * kCpuLayerUs * 1e-3;
   const double us = !m.quantised.empty() && rows <= kFusedRows ? kFusedLayerUs : kLayerUs;
   const int more = (m.qk_norm ? 2 : 0) + (m.gated ? 1 : 0) + (m.experts.count > 0 ? kExpertKernels : 0);
-  return (static_cast<double>(m.rows.layers) * (us + more * kSmallKernelUs) +
+  return (static_cast<double>(m.attention_layers()) * (us + more * kSmallKernelUs) +
           static_cast<double>(m.recurrent.layers) * (us - kTailUs)) *
          1e-3;
 }
@@ -232,7 +231,7 @@ double prefill_attention_ms(const CostInput& in, double tokens) {
   const ModelSizes& m = in.model;  // layers with a window are computed in the type of the computation
   const double plain = in.rates.attention_tflop_per_s / (in.rates.gpu ? wide(m, kWidePrefill) : 1);
   const double int8 = in.plan.prefill_int8 ? in.rates.int8_attention_tflop_per_s : 0;  // heads of 256 are no slower
-  const double windows = static_cast<double>(m.window_layers), full = static_cast<double>(m.rows.layers) - windows;
+  const double windows = static_cast<double>(m.window_layers), full = static_cast<double>(m.rows.layers);
   return tflop_ms(full * m.attention_flop(tokens, tokens / 2), int8 > 0 ? int8 : plain) +
          tflop_ms(windows * m.attention_flop(tokens, m.mean_window(tokens)), plain);
 }
@@ -265,7 +264,7 @@ double prefill_states_ms(const CostInput& in, int64_t tokens) {
   const int64_t heads = m.heads + 2 * m.kv_heads, normed = m.qk_norm ? m.heads + m.kv_heads : 0;
   const int64_t gates = m.gated ? m.heads : 0,
                 around = 4 * m.hidden + 3 * m.ffn + m.experts.used * (4 * m.hidden + 3 * m.experts.ffn);
-  const int64_t elements = m.layers * around + m.rows.layers * 2 * (heads + normed + gates) * m.head_dim;
+  const int64_t elements = m.layers * around + m.attention_layers() * 2 * (heads + normed + gates) * m.head_dim;
   return gb_ms(static_cast<double>(elements * m.type_bytes) * static_cast<double>(tokens), in.rates.weights_gb_per_s);
 }
 
@@ -346,16 +345,21 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
   const RowShape& stored = in.model.rows;
   const RowShape shape = blocks ? stored.exact() : partial ? copy_rows(stored, *pass.partial.copy) : stored;
   cost.weight_bytes = in.model.step_bytes(pass.queries);
-  cost.kv_bytes = shape.bytes_all_layers() * static_cast<uint64_t>(rows);
+  const RowShape windows = in.model.window_rows();  // exact in every step
+  const int64_t seen = std::min(in.model.window, pass.committed);
+  cost.kv_bytes =
+      shape.bytes_all_layers() * static_cast<uint64_t>(rows) + windows.bytes_all_layers() * static_cast<uint64_t>(seen);
   const StreamSchedule schedule = partial ? StreamSchedule() : streamed(in, pass.committed);
   const StreamedBytes bytes = streamed_bytes(in, schedule);
   cost.link_bytes = bytes.link;
   add_disk(schedule.disk_bytes(), in.rates.disk_read_gb_per_s, &cost);
   cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_device_gb_per_s) /
                  (bytes.made_values > 0 ? kRemainderLinkShare : kLinkShare);
-  cost.device_ms = decode_products_ms(in.model, in.rates, pass.queries) + layers_ms(in, pass.queries) +
-                   attention_ms(in, pass.queries, blocks || !in.rates.gpu ? rows : tail_begin(rows), shape) +
-                   chunks_ms(in, schedule, bytes.made_values) + recurrent_step_ms(in.model.recurrent, pass, in.rates);
+  cost.device_ms =
+      decode_products_ms(in.model, in.rates, pass.queries) + layers_ms(in, pass.queries) +
+      attention_ms(in, pass.queries, blocks || !in.rates.gpu ? rows : tail_begin(rows), shape) +
+      attention_ms(in, pass.queries, in.rates.gpu ? std::min(seen, tail_begin(pass.committed)) : seen, windows) +
+      chunks_ms(in, schedule, bytes.made_values) + recurrent_step_ms(in.model.recurrent, pass, in.rates);
   cost.state_bytes = in.model.recurrent.state_bytes();
   cost.beside = in.rates.gpu;
   return cost;
@@ -377,7 +381,8 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   const double tokens = static_cast<double>(prompt_tokens);
   PassCost cost;
   cost.weight_bytes = static_cast<uint64_t>(m.shared_weights() * m.type_bytes) + m.experts.stored_bytes;
-  cost.kv_bytes = m.rows.bytes_all_layers() * static_cast<uint64_t>(prompt_tokens);
+  cost.kv_bytes = m.rows.bytes_all_layers() * static_cast<uint64_t>(prompt_tokens) +
+                  m.window_rows().bytes_all_layers() * static_cast<uint64_t>(std::min(m.window, prompt_tokens));
   const StreamSchedule schedule = streamed(in, prompt_tokens);
   // Of states in host memory, what leaves; what comes back, as much, has the link's other direction.
   const uint64_t states = static_cast<uint64_t>(m.layers) * in.plan.host_states_bytes;

@@ -50,7 +50,8 @@ struct ExpertSizes {
   double read_share(int64_t rows) const;
 };
 
-// Sizes of a decoder. Layers are of two kinds: those with rows, rows.layers of them, and recurrent ones.
+// Sizes of a decoder. Layers are of three kinds: those of the KV cache, rows.layers of them, those with a window of
+// rows, and recurrent ones.
 struct ModelSizes {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
   int64_t type_bytes = 2;  // of an element that is computed with
@@ -61,7 +62,7 @@ struct ModelSizes {
   bool gated = false;                       // attention's output is multiplied by gates: more of q, and a kernel more
   RowShape rows{};                          // of the KV cache
   RecurrentSizes recurrent{};
-  int64_t window_layers = 0, window = 0;  // of the layers with rows, those whose queries see a window of rows alone
+  int64_t window_layers = 0, window = 0;  // layers whose queries see, and which keep, a window of such rows
   ExpertSizes experts{};
 
   int64_t weights() const;         // elements of all layers' matrices that a token is multiplied with
@@ -74,11 +75,11 @@ struct ModelSizes {
   double attention_flop(double queries, double seen) const {
     return 4 * static_cast<double>(heads * head_dim) * queries * seen;
   }
-  // The part of all layers' rows that a query after `count` of them sees.
-  double seen_share(double count) const {
-    if (window_layers == 0) return 1;
-    const double windows = static_cast<double>(window_layers) / static_cast<double>(rows.layers);
-    return 1 - windows * (1 - std::min(1.0, static_cast<double>(window) / count));
+  int64_t attention_layers() const { return rows.layers + window_layers; }
+  RowShape window_rows() const {
+    RowShape shape = rows;
+    shape.layers = window_layers;
+    return shape;
   }
   // The rows that a prompt's queries see of a layer with a window, on average.
   double mean_window(double tokens) const {

@@ -80,8 +80,11 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   plan.host_states_bytes = in.host_states.bytes;
   plan.host_embedding_bytes = in.host_embedding_bytes;
   const int64_t built = segments_for(in.prompt_rows);
-  plan.layer_buffer_bytes = segments_bytes(exact, 0, built);
-  plan.stored_layer_bytes = in.rows.has_low_bit() ? segments_bytes(in.rows, 0, built) : 0;
+  const auto largest = [&](const RowShape& rows, const RowShape& windows) {
+    return std::max(segments_bytes(rows, 0, built), segments_bytes(windows, 0, built));
+  };
+  plan.layer_buffer_bytes = largest(exact, in.window_rows.exact());
+  plan.stored_layer_bytes = in.rows.has_low_bit() ? largest(in.rows, in.window_rows) : 0;
   if (plan.disk_bytes > 0) {
     plan.disk_slots = in.disk_slots > 0 ? in.disk_slots : kDefaultDiskSlots;
     plan.disk_slot_bytes = plan.placement.largest_unit_bytes();

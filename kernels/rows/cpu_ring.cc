@@ -44,7 +44,7 @@ void fill_ring(const FillRingParams& params, ThreadPool& pool) {
   };
   for_rows(pool, params.kv_heads, params.count * params.head_dim * 2, [&](int64_t head) {
     move(params.k, params.ring_k, head, params.k_type);
-    move(params.v, params.ring_v, head, params.v_type);
+    if (params.v != nullptr) move(params.v, params.ring_v, head, params.v_type);
   });
 }
 

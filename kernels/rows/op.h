@@ -81,8 +81,8 @@ void commit_rows(const CommitParams& params, Stream& stream);
 // first_position on.
 struct FillRingParams {
   const void* k;  // [kv_heads, stride_rows, head_dim], from the first of the rows on
-  const void* v;
-  void* ring_k;  // [kv_heads, ring_rows, head_dim]; position p is row p % ring_rows
+  const void* v;  // the same; null: K alone is copied
+  void* ring_k;   // [kv_heads, ring_rows, head_dim]; position p is row p % ring_rows
   void* ring_v;
   DType k_type, v_type;
   int64_t kv_heads, head_dim, stride_rows, ring_rows;

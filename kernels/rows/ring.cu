@@ -45,6 +45,7 @@ __global__ void __launch_bounds__(32) fill_ring_kernel(FillRingParams p, KvAlign
   const int64_t from = (head * p.stride_rows + row) * p.head_dim;
   const int64_t to = (head * p.ring_rows + (p.first_position + row) % p.ring_rows) * p.head_dim;
   copy_row(at(p.ring_k, to, p.k_type), at(p.k, from, p.k_type), p.head_dim * bytes_of(p.k_type), aligned.k);
+  if (p.v == nullptr) return;
   copy_row(at(p.ring_v, to, p.v_type), at(p.v, from, p.v_type), p.head_dim * bytes_of(p.v_type), aligned.v);
 }
 

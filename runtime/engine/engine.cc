@@ -105,9 +105,9 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
     return cached_fingerprint(source, device->threads(), *prefixes);
   };
   const bool drafts = setup.model != nullptr;
-  const RecurrentShape states = recurrent_shape(config, weights->dtype());
-  const bool recurrent = states.layers > 0;
-  const int64_t unit = recurrent ? setup.session.states_unit(backend, drafts) : setup.session.cut_unit(backend, drafts);
+  const SnapshotShape states = snapshot_shape(config, weights->dtype(), setup.session.k_type, setup.session.v_type);
+  const bool snapshots = states.layers > 0;
+  const int64_t unit = snapshots ? setup.session.states_unit(backend, drafts) : setup.session.cut_unit(backend, drafts);
   return std::make_unique<PrefixRun>(
       *prefixes,
       PrefixRunSetup{.shape = row_shape(config, setup.session.k_type, setup.session.v_type, weights->dtype()),
@@ -118,7 +118,7 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
                      .computed = setup.session.partial_on() ? prompt_scoring_rows(prompt_tokens, group) : 1,
                      .draft = setup.model != nullptr ? setup.model->needs(setup.draft_run(), known) : DraftNeeds{},
                      .states = states,
-                     .states_at = recurrent ? snapshot_positions(prompt_tokens, unit) : std::vector<int64_t>(),
+                     .states_at = snapshots ? snapshot_positions(prompt_tokens, unit) : std::vector<int64_t>(),
                      .prompt = prompt});
 }
 
@@ -159,8 +159,9 @@ std::optional<PreparedRun> Engine::Impl::plan_with_prefix(const std::vector<int3
 }
 
 void Engine::Impl::note_no_room(const PrefixRun& prefix, bool drafts, PrefixUse* use) const {
-  const uint64_t states =
-      prefix.states_to_save().size() * StateSnapshots::bytes(recurrent_shape(config, weights->dtype()));
+  const SnapshotShape shape = snapshot_shape(config, weights->dtype(), options.cache_type_k.value_or(weights->dtype()),
+                                             options.cache_type_v.value_or(weights->dtype()));
+  const uint64_t states = prefix.states_to_save().size() * StateSnapshots::bytes(shape);
   use->asked = true;
   use->notes.insert(use->notes.end(), prefix.notes().begin(), prefix.notes().end());
   use->notes.push_back(str("prefix cache: ", drafts ? "memory" : "--host-mem", " has no room for the ",

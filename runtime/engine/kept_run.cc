@@ -26,7 +26,7 @@ int64_t kept_unit(const RunSetup& setup, KeepRows keep, Backend backend) {
   return keep == KeepRows::kAll ? 1 : setup.session.cut_unit(backend, setup.model != nullptr);
 }
 
-// Rows with recurrent states beside them are of use up to a snapshot of these alone.
+// Rows with recurrent states or windows beside them are of use up to a snapshot of these alone.
 int64_t resumable(const StateSnapshots* snapshots, int64_t rows) {
   return snapshots != nullptr ? snapshots->last(rows) : rows;
 }

@@ -51,6 +51,7 @@ struct EngineOptions {
   // SessionOptions; for tests. None: on a GPU, where nothing fits otherwise.
   std::optional<bool> host_states{}, host_embedding{};
   bool windowed_draft = false;        // DraftRun::windowed in every run; for tests
+  bool all_window_rows = false;       // layers with a window keep all rows; for tests
   int64_t prefill_group = 0;          // rows of a prefill product; 0: the backend's
   DraftOptions draft{};               // --spec-type, -md, --tree, --draft-*
   PrefixCacheOptions prefix_cache{};  // --prefix-cache; no folder: none

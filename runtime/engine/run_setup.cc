@@ -58,6 +58,7 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
   session.rules = run.rules();
   session.penalties = run.penalties;
   session.remainders = options.remainders;
+  session.all_window_rows = options.all_window_rows;
   if (run.keep == KeepRows::kPrompt) {  // then a run has the bits of a fresh one
     const bool drafts = context.draft_model != nullptr && run.speculate;
     session.snapshot_unit = session.states_unit(context.device.backend(), drafts);

@@ -40,6 +40,7 @@ struct RunContext {
   int64_t context_limit() const { return options.ctx_size > 0 ? options.ctx_size : config.max_positions; }
   // Whether some layers have a state that is of the last token alone.
   bool recurrent() const { return StateGroups(config).recurrent_layers() > 0; }
+  bool needs_snapshots() const { return StateGroups(config).need_snapshots(); }
   // `wanted`: of a run instead of the engine's.
   bool prefills_in_int8(std::optional<PrefillType> wanted = std::nullopt) const {
     return headrace::prefills_in_int8(wanted.value_or(options.prefill),

@@ -48,7 +48,7 @@ std::optional<GenerateOptions> without_partial(const RunContext& context, const 
 
 std::vector<int64_t> fewer_snapshots(const RunContext& context, const RunSetup& setup) {
   const SessionOptions& session = setup.session;
-  if (!context.recurrent() || session.most_prompt_tokens == 0 || session.prefix != nullptr) return {};
+  if (!context.needs_snapshots() || session.most_prompt_tokens == 0 || session.prefix != nullptr) return {};
   const int64_t all = most_snapshots(session.most_prompt_tokens);
   std::vector<int64_t> fewer;
   for (const int64_t most : {(all + kLeastSnapshots) / 2, kLeastSnapshots}) {

@@ -59,7 +59,6 @@ class PartialKv : public PartialRows {
   // With a window that is shorter than the tail, a query's tail may begin before it: all blocks are in its prefix
   // still.
   int64_t least_slot() const override { return options_.shape.window_row() + kTailWindow; }
-  int64_t recent_slot() const override { return ceil_div(options_.shape.window_row(), kPrefixTile) * kPrefixTile; }
   const int32_t* tail_first() const override { return options_.shape.window < kTailWindow ? work_.origin : nullptr; }
 
  private:

@@ -62,8 +62,6 @@ class PartialRows {
   int64_t slot_of(int64_t position) const { return std::max(position + slot_shift(), least_slot()); }
   virtual int64_t slot_shift() const { return 0; }
   virtual int64_t least_slot() const { return 0; }
-  // Slots from here on are positions that follow each other, up to the tail. A multiple of kPrefixTile.
-  virtual int64_t recent_slot() const { return 0; }
   // In device memory: the first position that queries see in their tail (TailAttentionParams::first); null: all.
   virtual const int32_t* tail_first() const { return nullptr; }
 

@@ -63,6 +63,12 @@ void RecurrentState::clear(Stream& stream) {
   }
 }
 
+void RecurrentState::load(int64_t layer, const std::byte* from, Stream& stream) {
+  stream.copy(state(layer), from, shape_.state_bytes(), Link::kHostToDevice, {"recurrent state, layer", layer});
+  stream.copy(conv(layer), from + shape_.state_bytes(), shape_.conv_bytes(), Link::kHostToDevice,
+              {"recurrent state, layer", layer});
+}
+
 float* RecurrentState::state_of(const RecurrentStates& at, int64_t layer) const {
   return at.states + u(layer) * shape_.state_bytes() / sizeof(float);
 }

@@ -39,6 +39,8 @@ class RecurrentState {
   void clear(Stream& stream);
   float* state(int64_t layer) const { return state_of(committed_, layer); }  // [v_heads, k_dim, v_dim]
   void* conv(int64_t layer) const { return conv_of(committed_, layer); }     // [3, channels]
+  // A layer's state and, behind it, its convolution's inputs, from pinned host memory.
+  void load(int64_t layer, const std::byte* from, Stream& stream);
 
   // ---- passes: the views and functions below ----
   void allocate_passes();                 // call once prefill's memory is free

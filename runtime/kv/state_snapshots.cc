@@ -40,10 +40,28 @@ int64_t most_snapshots(int64_t prompt_tokens) {
   return std::min(kNearCount, (prompt_tokens - 1) / kNear) + (prompt_tokens - 1) / kFar + 2;
 }
 
-uint64_t StateSnapshots::part_bytes(const RecurrentShape& shape) {
-  return whole_pages(shape.state_bytes() + shape.conv_bytes());
+SnapshotShape::SnapshotShape(const RecurrentShape& states) : layers(states.layers) {
+  if (layers > 0) elements = {{DType::kF32, states.state_bytes()}, {states.type, states.conv_bytes()}};
 }
-uint64_t StateSnapshots::bytes(const RecurrentShape& shape) { return u(shape.layers) * part_bytes(shape); }
+
+SnapshotShape::SnapshotShape(const WindowShape& windows)
+    : layers(windows.rows.layers), full_from(windows.snapshot_rows()) {
+  const RowShape& rows = windows.rows;
+  for (const DType type : {rows.k_type, rows.v_type}) {
+    const uint64_t count = u(full_from * rows.kv_heads);
+    elements.push_back({type, count * row_value_bytes(type, rows.head_dim)});
+    if (low_bit(type)) elements.push_back({DType::kF16, count * row_parameter_bytes(type, rows.head_dim)});
+  }
+}
+
+uint64_t SnapshotShape::used_bytes() const {
+  uint64_t bytes = 0;
+  for (const Elements& run : elements) bytes += run.bytes;
+  return bytes;
+}
+
+uint64_t StateSnapshots::part_bytes(const SnapshotShape& shape) { return whole_pages(shape.used_bytes()); }
+uint64_t StateSnapshots::bytes(const SnapshotShape& shape) { return u(shape.layers) * part_bytes(shape); }
 
 std::byte* StateSnapshots::data(const Slot& slot, int64_t layer) const {
   return slot.memory.data() + u(layer) * part_bytes(shape_);
@@ -58,9 +76,9 @@ const StateSnapshots::Slot& StateSnapshots::slot(int64_t position) const {
 void StateSnapshots::reserve(int64_t position) {
   auto free = std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) { return s.position == 0; });
   if (free == slots_.end()) {
-    slots_.push_back({.memory = device_.allocate_pinned(bytes(shape_), "a snapshot of recurrent states")});
+    slots_.push_back({.memory = device_.allocate_pinned(bytes(shape_), "a snapshot of states")});
     free = slots_.end() - 1;
-    const uint64_t used = shape_.state_bytes() + shape_.conv_bytes();
+    const uint64_t used = position < shape_.full_from ? 0 : shape_.used_bytes();
     for (int64_t layer = 0; layer < shape_.layers; ++layer) {
       std::fill_n(data(*free, layer) + used, part_bytes(shape_) - used, std::byte{0});
     }
@@ -100,10 +118,10 @@ int64_t StateSnapshots::next(int64_t after, int64_t end) const {
 }
 
 void StateSnapshots::take(int64_t position, int64_t layer, const RecurrentState& states, Stream& stream) {
+  const uint64_t state = shape_.elements[0].bytes, conv = shape_.elements[1].bytes;
   std::byte* const to = data(slot(position), layer);
-  stream.copy(to, states.state(layer), shape_.state_bytes(), Link::kDeviceToHost, "recurrent state");
-  stream.copy(to + shape_.state_bytes(), states.conv(layer), shape_.conv_bytes(), Link::kDeviceToHost,
-              "recurrent state");
+  stream.copy(to, states.state(layer), state, Link::kDeviceToHost, "recurrent state");
+  stream.copy(to + state, states.conv(layer), conv, Link::kDeviceToHost, "recurrent state");
 }
 
 void StateSnapshots::end(bool taken) {
@@ -125,12 +143,7 @@ int64_t StateSnapshots::last(int64_t position) const {
 void StateSnapshots::restore(int64_t position, RecurrentState& states, Stream& stream) const {
   const Slot& from = slot(position);
   CHECK(from.whole, "position=", position);
-  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    const std::byte* const part = data(from, layer);
-    stream.copy(states.state(layer), part, shape_.state_bytes(), Link::kHostToDevice, "recurrent state");
-    stream.copy(states.conv(layer), part + shape_.state_bytes(), shape_.conv_bytes(), Link::kHostToDevice,
-                "recurrent state");
-  }
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) states.load(layer, data(from, layer), stream);
 }
 
 }  // namespace headrace

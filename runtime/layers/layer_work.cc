@@ -68,10 +68,12 @@ AttentionState carve_states(const LayerWidths& widths, int64_t rows, BumpAllocat
   return {.o = allocator.take<float>(rows * widths.q), .ml = allocator.take<float>(rows * widths.heads * 2)};
 }
 
-RowShape row_shape(std::span<const LayerSpec> layers, DType k_type, DType v_type, DType exact) {
-  const auto with_rows = [](const LayerSpec& layer) { return layer.has_attention(); };
-  const AttentionSpec& a = std::find_if(layers.begin(), layers.end(), with_rows)->attention();
-  return {.layers = std::count_if(layers.begin(), layers.end(), with_rows),
+RowShape row_shape(std::span<const LayerSpec> layers, DType k_type, DType v_type, DType exact, StateGroup group) {
+  const auto inside = [group](const LayerSpec& layer) { return group_of(layer) == group; };
+  const auto first = std::find_if(layers.begin(), layers.end(), inside);
+  if (first == layers.end()) return {};
+  const AttentionSpec& a = first->attention();
+  return {.layers = std::count_if(layers.begin(), layers.end(), inside),
           .kv_heads = a.kv_heads,
           .head_dim = a.head_dim,
           .k_type = k_type,

@@ -8,6 +8,7 @@
 #include "kernels/attention/op.h"
 #include "runtime/base/bump_allocator.h"
 #include "runtime/model/config.h"
+#include "runtime/model/state_groups.h"
 
 namespace headrace {
 
@@ -62,11 +63,13 @@ struct LayerWork {
 // States of attention of `rows` queries.
 AttentionState carve_states(const LayerWidths& widths, int64_t rows, BumpAllocator& allocator);
 
-// Of the layers with attention, whose rows are alike. `exact`: the weights' type, in which low-bit rows are held
-// exactly.
-RowShape row_shape(std::span<const LayerSpec> layers, DType k_type, DType v_type, DType exact);
-inline RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type, DType exact) {
-  return row_shape(config.layers, k_type, v_type, exact);
+// Of a group of layers with attention, whose rows are alike. `exact`: the weights' type, in which low-bit rows are held
+// exactly. No layers: the group has none.
+RowShape row_shape(std::span<const LayerSpec> layers, DType k_type, DType v_type, DType exact,
+                   StateGroup group = StateGroup::kRows);
+inline RowShape row_shape(const ModelConfig& config, DType k_type, DType v_type, DType exact,
+                          StateGroup group = StateGroup::kRows) {
+  return row_shape(config.layers, k_type, v_type, exact, group);
 }
 
 }  // namespace headrace

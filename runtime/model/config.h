@@ -159,9 +159,12 @@ struct ModelConfig {
   RopeSizes rope_sizes() const {
     return {.head_dim = rope_dims(), .max_positions = max_positions, .rotary_dims = attention().rope_dims};
   }
-  int64_t kv_values() const {  // of K and V of a token, in all layers
+  // Of K and V of a token, in all layers that keep each token's.
+  int64_t kv_values() const {
     int64_t sum = 0;
-    for (const LayerSpec& layer : layers) sum += layer.has_attention() ? 2 * layer.attention().kv_width() : 0;
+    for (const LayerSpec& layer : layers) {
+      if (layer.has_attention() && layer.attention().window == 0) sum += 2 * layer.attention().kv_width();
+    }
     return sum;
   }
 };

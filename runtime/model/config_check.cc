@@ -67,7 +67,7 @@ void check_delta_net(const DeltaNetSpec& d, const std::string& source) {
 
 void check_config(const ModelConfig& config, const std::string& source) {
   const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, source, what); };
-  bool attends = false;
+  bool attends = false, sees_all = false;
   for (const LayerSpec& layer : config.layers) {
     if (layer.has_attention()) {
       check_attention(layer.attention(), config.rope, source);
@@ -75,8 +75,10 @@ void check_config(const ModelConfig& config, const std::string& source) {
       check_delta_net(layer.delta_net(), source);
     }
     attends = attends || layer.has_attention();
+    sees_all = sees_all || (layer.has_attention() && layer.attention().window == 0);
   }
   if (!attends) refuse("has no layer with attention");
+  if (!sees_all) refuse("has no layer whose attention sees all tokens: each has a window");
   if (config.local_rope) check_rope(*config.local_rope, config.attention().head_dim, source);
   if (config.mtp) check_attention(config.mtp->layer.attention(), config.rope, source);
   for (const int32_t id : config.end_ids)

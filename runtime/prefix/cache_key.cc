@@ -68,7 +68,7 @@ void add_layers(const ModelConfig& config, Identity* to) {
     to->add(attention.gated_output);
   }
   if (config.local_rope) {
-    to->put("windows");
+    to->put("windows in snapshots");
     add_rope(*config.local_rope, to);
     to->add(attention.scale);
     for (const LayerSpec& layer : config.layers) to->add(layer.attention().window);

@@ -126,15 +126,12 @@ bool PrefixRun::restore_draft(std::span<const PromptStates> states, Stream& comp
   return !damaged_;
 }
 
-bool PrefixRun::restore_states(RecurrentState& states, Stream& compute) {
+bool PrefixRun::restore_states(const TakeStates& take, Stream& compute) {
   if (rows() == 0) return !damaged_;
-  const RecurrentShape& shape = setup_.states;
-  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+  for (int64_t layer = 0; layer < setup_.states.layers; ++layer) {
     const std::byte* const data = next_part();
     if (data == nullptr) return false;
-    in_->copy(states.state(layer), data, shape.state_bytes(), Link::kHostToDevice, {"saved state, layer", layer});
-    in_->copy(states.conv(layer), data + shape.state_bytes(), shape.conv_bytes(), Link::kHostToDevice,
-              {"saved state, layer", layer});
+    take(layer, data, *in_);
     loader_->done(*in_);
   }
   in_->record(*arrived_);
@@ -192,7 +189,8 @@ void PrefixRun::layer_stored(int64_t layer, KvCache& cache, const std::byte* bui
 void PrefixRun::states_taken(int64_t layer, const StateSnapshots& snapshots, std::shared_ptr<Event> taken) {
   ++states_taken_;
   if (!saver_) return;
-  const RecurrentShape& shape = setup_.states;
+  std::vector<PrefixSaver::Source::Elements> elements;
+  for (const auto& [type, bytes] : setup_.states.elements) elements.push_back({type, bytes});
   std::vector<PrefixSaver::Source> sources;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     if (blocks_[i].kind != PrefixBlockKind::kStates) continue;
@@ -201,7 +199,7 @@ void PrefixRun::states_taken(int64_t layer, const StateSnapshots& snapshots, std
                        .data = snapshots.part(blocks_[i].end_row(), layer),
                        .on_device = false,
                        .runs = {},
-                       .elements = {{DType::kF32, shape.state_bytes()}, {shape.type, shape.conv_bytes()}}});
+                       .elements = elements});
   }
   saver_->save(std::move(taken), sources);
 }

@@ -10,14 +10,15 @@
 // that use only tokens need none. Acceptance equals that of a fresh run, and so does the text of an approximate run,
 // which depends on it.
 //
-// Rows of a model with recurrent states are of use up to a position alone whose states are saved: a prefix ends at one
-// of setup.states_at of this prompt or of an earlier one.
+// Rows of a model with recurrent states or windows are of use up to a position alone whose states are saved: a prefix
+// ends at one of setup.states_at of this prompt or of an earlier one.
 //
 // Owns the open files, the loader and the saver. Thread: one at a time.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <span>
@@ -52,7 +53,7 @@ struct PrefixRunSetup {
   int64_t unit = 1;                  // rows are kept in multiples of this
   int64_t computed = 1;              // last rows of the prompt that are computed even if saved
   DraftNeeds draft{};                // of the run's draft
-  RecurrentShape states{};           // no layers: the model has none
+  SnapshotShape states{};            // no layers: the model needs none
   std::vector<int64_t> states_at{};  // the positions whose states may be saved (snapshot_positions())
   std::span<const int32_t> prompt;
 };
@@ -84,8 +85,10 @@ class PrefixRun {
   void begin(Device& device);
   // Reads the draft's rows into its buffers. False, as for restore_layer(): they are damaged.
   bool restore_draft(std::span<const PromptStates> states, Stream& compute);
-  // Reads the states behind row rows() - 1, of all layers; after the draft's rows. False, as for restore_layer().
-  bool restore_states(RecurrentState& states, Stream& compute);
+  // Reads the states behind row rows() - 1, of all layers; after the draft's rows. `take` enqueues on `in` what copies
+  // a layer's part of a snapshot from `data`. False, as for restore_layer().
+  using TakeStates = std::function<void(int64_t layer, const std::byte* data, Stream& in)>;
+  bool restore_states(const TakeStates& take, Stream& compute);
   // Reads rows [0, rows()) of a layer into the buffer in which it is built, once `free` is done.
   bool restore_layer(int64_t layer, std::byte* buffer, const Event& free, Stream& compute);
   void end_reads() noexcept;  // for error paths too: afterwards nothing reads the ring or writes a buffer

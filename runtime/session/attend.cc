@@ -28,11 +28,14 @@ struct ScoringNodes {
 PassAttention::PassAttention(const SessionLayout& layout, const SessionBuffers& buffers)
     : layout_(layout), compute_(layout.compute()), buffers_(buffers) {}
 
-void PassAttention::run(const Pass& pass, const AttentionSpec& attention, int64_t layer, const PassScope& scope) const {
+void PassAttention::run(const Pass& pass, const AttentionSpec& attention, const StatePlace& at,
+                        const PassScope& scope) const {
   const StepWork& step = buffers_.step();
   const KvCache& cache = scope.sequence.cache();
-  const RecentRows::Views tail = cache.recent().views(layer);
-  const bool partial = scope.mode == StepMode::kPartial;
+  const bool window = at.group == StateGroup::kWindow;
+  const RecentRows& recent = window ? scope.sequence.windows()->recent() : cache.recent();
+  const RecentRows::Views tail = recent.views(at.place);
+  const bool partial = scope.mode == StepMode::kPartial && !window;
   PrefixAttentionParams params =
       attend_tail({.shape = attention_shape(pass, attention),
                    .q = pass.work.qkv,
@@ -47,12 +50,22 @@ void PassAttention::run(const Pass& pass, const AttentionSpec& attention, int64_
   params.beside_tail = compute_.tracing().trace == nullptr;  // a trace shows the time of each
   if (partial) {
     params.positions = step.inputs.slots;
-    partial_prefix(params, pass, layer, scope);
-  } else {
-    params.shape.k_type = cache.shape().k_type;
-    params.shape.v_type = cache.shape().v_type;
-    full_prefix(params, pass, layer, scope);
+    return partial_prefix(params, pass, at.place, scope);
   }
+  params.shape.k_type = cache.shape().k_type;
+  params.shape.v_type = cache.shape().v_type;
+  if (window) return window_prefix(params, pass, at.place, scope);
+  full_prefix(params, pass, at.place, scope);
+}
+
+// The same rows in each step, whatever its mode.
+void PassAttention::window_prefix(const PrefixAttentionParams& params, const Pass& pass, int64_t layer,
+                                  const PassScope& scope) const {
+  PrefixFold fold(params, {.segments = segments_a_launch(params.shape), .in_parts = false}, compute_);
+  for (const KvSegment& slot : scope.sequence.windows()->slots(layer, tail_begin(scope.deepest_position))) {
+    fold.add(slot);
+  }
+  fold.finish(pass.work.attention);
 }
 
 void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer,
@@ -96,9 +109,7 @@ void PassAttention::partial_prefix(PrefixAttentionParams params, const Pass& pas
   params.shape.k_type = partial.k_type();
   params.shape.v_type = partial.v_type();
   params.rotated_q = buffers_.step().rotated_q;
-  // Of blocks, a layer with a window sees those that follow each other up to its tail.
-  const int64_t first_row = params.shape.window > 0 ? partial.recent_slot() : 0;
-  PrefixFold fold(params, {.segments = segments_a_launch(params.shape), .first_row = first_row}, compute_);
+  PrefixFold fold(params, {.segments = segments_a_launch(params.shape)}, compute_);
   for (const KvSegment& segment : partial.segments(layer, scope.deepest_position)) fold.add(segment);
   fold.finish(pass.work.attention);
 }

@@ -28,13 +28,15 @@ class PassAttention {
   // All references must outlive this.
   PassAttention(const SessionLayout& layout, const SessionBuffers& buffers);
 
-  // One layer of the pass, with this attention; its place among those with rows is `layer`: its queries are in
-  // pass.work.qkv, its own rows in the cache's pass rows. A refresh also selects the blocks of the partial KV, if it
-  // has blocks, and gathers them from the segments.
-  void run(const Pass& pass, const AttentionSpec& attention, int64_t layer, const PassScope& scope) const;
+  // The layer `at` of the pass, with this attention: its queries are in pass.work.qkv, its own rows in the pass rows of
+  // its group. A refresh also selects the blocks of the partial KV, if it has blocks, and gathers them from the
+  // segments. A layer with a window reads its rows in every step.
+  void run(const Pass& pass, const AttentionSpec& attention, const StatePlace& at, const PassScope& scope) const;
 
  private:
   void full_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope) const;
+  void window_prefix(const PrefixAttentionParams& params, const Pass& pass, int64_t layer,
+                     const PassScope& scope) const;
   void partial_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope) const;
   int64_t segments_a_launch(const AttentionShape& shape) const;
 

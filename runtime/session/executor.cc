@@ -146,7 +146,8 @@ void Executor::play_pass() {
   } else {
     const bool partial = scope_.mode == StepMode::kPartial;
     const int64_t segments = partial ? partial_segments() : prefix_segments();
-    replay_.run(compute_, {step_rows_, segments, on_device_ ? 1 : 0, partial ? 1 : 0}, enqueue);
+    replay_.run(compute_, {step_rows_, segments, window_slots_end(), (on_device_ ? 2 : 0) + (partial ? 1 : 0)},
+                enqueue);
   }
 }
 
@@ -168,7 +169,7 @@ Ranked Executor::grow(const Tree& tree, int64_t first, int32_t followed) {
     draw_.rank(pass);
   };
   if (options_.graphs) {
-    growth_replay_.run(compute_, {pass.rows, partial_segments(), 0, 0}, enqueue);
+    growth_replay_.run(compute_, {pass.rows, partial_segments(), window_slots_end(), 0}, enqueue);
   } else {
     enqueue();
   }
@@ -191,7 +192,8 @@ int64_t Executor::growth_rows(int64_t rows, int64_t first) const {
   return std::max(rows, std::min({whole, options_.grow_rows, layout_.pass_rows() - first}));
 }
 
-// If nothing streams, the enqueued work depends only on the number of nodes and of prefix segments.
+// If nothing streams, the enqueued work depends only on the number of nodes, of prefix segments and of a window's
+// slots.
 void Executor::run_pass(const Pass& pass) {
   embed_tokens(weights_.embedding(),
                {.ids = buffers_.step().inputs.tokens,
@@ -203,18 +205,17 @@ void Executor::run_pass(const Pass& pass) {
                compute_);
   for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
     const TraceSpan inside(compute_, {"layer", layer});
-    const int64_t place = layout_.groups().place(layer);
+    const StatePlace at = layout_.groups().at(layer);
     show_draft(layer, pass.rows);
     const LayerWeights& weights = weights_.layer(layer);
-    if (weights.spec.has_attention()) {
-      rotated_qkv_product(pass, weights, buffers_.step().hidden,
-                          sequence_.cache().recent().pass_destination(
-                              place, scope_.grows ? buffers_.step().inputs.first_row : nullptr));
-      attention_.run(pass, weights.spec.attention(), place, scope_);
-      gate_output(pass, weights);
-    } else {
+    if (at.group == StateGroup::kRecurrent) {
       qkv_product(pass, weights, buffers_.step().hidden);
-      recurrence_.run(pass, weights, place, scope_);
+      recurrence_.run(pass, weights, at.place, scope_);
+    } else {
+      const int32_t* const first = scope_.grows ? buffers_.step().inputs.first_row : nullptr;
+      rotated_qkv_product(pass, weights, buffers_.step().hidden, sequence_.pass_destination(at, first));
+      attention_.run(pass, weights.spec.attention(), at, scope_);
+      gate_output(pass, weights);
     }
     layer_output(pass, weights, buffers_.step().hidden);
   }
@@ -233,6 +234,11 @@ int64_t Executor::prefix_segments() const { return segments_for(tail_begin(scope
 // The same for a partial step.
 int64_t Executor::partial_segments() const {
   return static_cast<int64_t>(sequence_.partial()->segments(0, scope_.deepest_position).size());
+}
+
+// The last slot of layers with a window that some node of the step reads; 0: there is none.
+int64_t Executor::window_slots_end() const {
+  return sequence_.windows() != nullptr ? WindowRows::slots_end(tail_begin(scope_.deepest_position)) : 0;
 }
 
 void Executor::accept_proposed() {
@@ -285,13 +291,16 @@ void Executor::commit(const Acceptance& acceptance) {
     buffers_.upload_source(acceptance.nodes);
   }
   recurrence_.commit(source, count, scope_);
+  WindowRows* const windows = sequence_.windows();
   if (scope_.mode == StepMode::kPartial) {
+    if (windows != nullptr) windows->append_pending(source, count, compute_);
     sequence_.cache().append_pending(source, count, compute_);
     return show_query(acceptance.nodes.back());
   }
   const bool refresh = scope_.mode == StepMode::kRefresh;
   if (streamer_ != nullptr && sequence_.cache().fills_disk(count)) streamer_->stop();
   if (sequence_.partial() != nullptr) sequence_.partial()->before_commit(sequence_.cache(), refresh, compute_);
+  if (windows != nullptr) windows->append(source, count, compute_);
   sequence_.cache().append(source, count, compute_);
   if (sequence_.partial() != nullptr) sequence_.partial()->after_commit(sequence_.cache(), refresh, compute_);
   show_query(acceptance.nodes.back());

@@ -91,6 +91,7 @@ class Executor {
   int64_t growth_rows(int64_t rows, int64_t first) const;
   int64_t prefix_segments() const;
   int64_t partial_segments() const;
+  int64_t window_slots_end() const;
 
   const SessionPlan& plan_;
   const SessionLayout& layout_;

@@ -20,21 +20,28 @@ KvRows rows_from(const RowShape& shape, std::byte* data, int64_t first) {
 
 }  // namespace
 
-LayerRows::LayerRows(const SessionLayout& layout, KvCache& cache, PartialRows* partial)
+LayerRows::LayerRows(const SessionLayout& layout, Sequence& sequence)
     : layout_(layout),
       options_(layout.options()),
-      cache_(cache),
-      partial_(partial),
+      sequence_(sequence),
+      cache_(sequence.cache()),
       compute_(layout.compute()),
-      exact_(layout.shape().exact()),
       count_(segments_for(options_.prompt_tokens)),
       built_{.end = options_.prompt_tokens, .kept = options_.kept_rows},
-      buffer_(layout.device().allocate(segments_bytes(exact_, 0, count_), "the layer that prefill builds")),
       left_(layout.device().make_event()) {
-  if (layout.shape().has_low_bit()) {
-    quantised_ = layout.device().allocate(segments_bytes(layout.shape(), 0, count_), "the same layer, quantised");
+  const RowShape &rows = layout.shape(), &windows = layout.window_shape().rows;
+  const auto bytes = [&](const RowShape& a, const RowShape& b) {
+    return std::max(segments_bytes(a, 0, count_), segments_bytes(b, 0, count_));
+  };
+  buffer_ = layout.device().allocate(bytes(rows.exact(), windows.exact()), "the layer that prefill builds");
+  if (rows.has_low_bit()) {
+    quantised_ = layout.device().allocate(bytes(rows, windows), "the same layer, quantised");
   }
-  stored_ = layout.shape().has_low_bit() ? quantised_.data() : buffer_.data();
+  stored_ = rows.has_low_bit() ? quantised_.data() : buffer_.data();
+}
+
+const RowShape& LayerRows::stored_shape(const StatePlace& layer) const {
+  return is_window(layer) ? layout_.window_shape().rows : layout_.shape();
 }
 
 KvSegment LayerRows::filled(const RowShape& shape, const std::byte* data, int64_t index) const {
@@ -43,65 +50,91 @@ KvSegment LayerRows::filled(const RowShape& shape, const std::byte* data, int64_
   return segment;
 }
 
-std::byte* LayerRows::exact_segment(int64_t layer, int64_t index) const {
-  std::byte* const in_place = options_.kept_rows > 0 ? cache_.segment_in_place(layer, index) : nullptr;
-  return in_place != nullptr ? in_place : buffer_.data() + segments_bytes(exact_, 0, index);
+// Null: the segment is in the buffer.
+std::byte* LayerRows::in_place(const StatePlace& layer, int64_t index) const {
+  return options_.kept_rows > 0 && !is_window(layer) ? cache_.segment_in_place(layer.place, index) : nullptr;
 }
 
-std::byte* LayerRows::stored_segment(int64_t index) const {
-  return stored_ + segments_bytes(layout_.shape(), 0, index);
+std::byte* LayerRows::exact_segment(const StatePlace& layer, int64_t index) const {
+  std::byte* const there = in_place(layer, index);
+  return there != nullptr ? there : buffer_.data() + segments_bytes(stored_shape(layer).exact(), 0, index);
+}
+
+std::byte* LayerRows::stored_segment(const StatePlace& layer, int64_t index) const {
+  return stored_ + segments_bytes(stored_shape(layer), 0, index);
+}
+
+int64_t LayerRows::table(const StatePlace& layer) const {
+  if (is_window(layer)) return layout_.row_tables();
+  return layout_.row_tables() > 1 ? layer.place : 0;
 }
 
 void LayerRows::fill_tables(KvSegment* host, KvSegment* device) {
-  const int64_t tables = layout_.segment_tables();
+  const int64_t tables = layout_.segment_tables(), of_rows = layout_.row_tables();
   for (int64_t table = 0; table < tables; ++table) {
-    for (int64_t i = 0; i < count_; ++i) host[table * count_ + i] = filled(exact_, exact_segment(table, i), i);
+    const StatePlace layer{.group = table < of_rows ? StateGroup::kRows : StateGroup::kWindow,
+                           .place = table < of_rows ? table : 0};
+    const RowShape exact = stored_shape(layer).exact();
+    for (int64_t i = 0; i < count_; ++i) host[table * count_ + i] = filled(exact, exact_segment(layer, i), i);
   }
   host_ = {host, static_cast<size_t>(tables * count_)};
   device_ = device;
   compute_.copy(device, host, host_.size_bytes(), Link::kHostToDevice, "segments");
 }
 
-std::span<const KvSegment> LayerRows::host_segments(int64_t layer) const {
-  return host_.subspan(static_cast<size_t>(first_segment(layer)), static_cast<size_t>(count_));
+std::span<const KvSegment> LayerRows::host_segments(const StatePlace& layer) const {
+  return host_.subspan(static_cast<size_t>(table(layer) * count_), static_cast<size_t>(count_));
 }
 
-bool LayerRows::restore(int64_t layer) {
-  if (options_.prefix != nullptr && !options_.prefix->restore_layer(layer, stored_, *left_, compute_)) return false;
-  if (options_.kept_rows > 0) cache_.restore_layer(layer, built_, stored_, *left_, compute_);
-  if (layout_.shape().has_low_bit()) dequantise_saved();
+bool LayerRows::restore(const StatePlace& layer) {
+  if (layout_.saved_rows() == 0) return true;
+  if (is_window(layer)) {
+    restore_rows_of_window(layer.place);
+  } else {
+    PrefixRun* const prefix = options_.prefix;
+    if (prefix != nullptr && !prefix->restore_layer(layer.place, stored_, *left_, compute_)) return false;
+    if (options_.kept_rows > 0) cache_.restore_layer(layer.place, built_, stored_, *left_, compute_);
+  }
+  if (stored_shape(layer).has_low_bit()) dequantise_saved(layer);
   return true;
 }
 
-// Rows of a saved prefix are stored rows.
-void LayerRows::dequantise_saved() {
-  const RowShape& shape = layout_.shape();
+void LayerRows::restore_rows_of_window(int64_t layer) {
   const int64_t saved = layout_.saved_rows();
-  for (int64_t index = 0; index < segments_for(saved); ++index) {
+  compute_.wait(*left_);
+  restore_window(layout_.window_shape(), sequence_.snapshots()->part(saved, layer), saved, stored_, compute_);
+}
+
+// Rows of a saved prefix are stored rows.
+void LayerRows::dequantise_saved(const StatePlace& layer) {
+  const RowShape &shape = stored_shape(layer), exact = shape.exact();
+  const int64_t saved = layout_.saved_rows();
+  const int64_t first = is_window(layer) ? std::max<int64_t>(0, saved - layout_.window_shape().snapshot_rows()) : 0;
+  for (int64_t index = segment_of(first); index < segments_for(saved); ++index) {
     const SegmentRange range = segment_range(index);
-    dequantise_rows(
-        rows_of(exact_, shape, filled(shape, stored_segment(index), index),
-                filled(exact_, exact_segment(0, index), index), 0, std::min(range.end(), saved) - range.begin),
-        compute_);
+    const int64_t begin = std::max(range.begin, first);
+    dequantise_rows(rows_of(exact, shape, filled(shape, stored_segment(layer, index), index),
+                            filled(exact, exact_segment(layer, index), index), begin - range.begin,
+                            std::min(range.end(), saved) - begin),
+                    compute_);
   }
 }
 
-void LayerRows::wait_for_buffer(int64_t layer) {
-  const bool in_place = options_.kept_rows > 0 && cache_.segment_in_place(layer, count_ - 1) != nullptr;
-  if (!in_place) compute_.wait(*left_);
+void LayerRows::wait_for_buffer(const StatePlace& layer) {
+  if (in_place(layer, count_ - 1) == nullptr) compute_.wait(*left_);
 }
 
-void LayerRows::build(const Pass& pass, const LayerWeights& weights, int64_t layer, int64_t first) {
-  const RowShape& shape = layout_.shape();
+void LayerRows::build(const Pass& pass, const LayerWeights& weights, const StatePlace& layer, int64_t first) {
+  const RowShape &shape = stored_shape(layer), exact_shape = shape.exact();
   for (int64_t row = 0; row < pass.rows;) {
     const int64_t index = segment_of(first + row);
     const SegmentRange range = segment_range(index);
     const int64_t here = std::min(pass.rows - row, range.end() - (first + row));
     std::byte* const exact = exact_segment(layer, index);
-    rotate_rows(pass, weights, row, here, rows_from(exact_, exact, first + row));
+    rotate_rows(pass, weights, row, here, rows_from(exact_shape, exact, first + row));
     if (shape.has_low_bit()) {
-      RowsParams rows = rows_of(exact_, shape, filled(exact_, exact, index),
-                                filled(shape, stored_segment(index), index), first + row - range.begin, here);
+      RowsParams rows = rows_of(exact_shape, shape, filled(exact_shape, exact, index),
+                                filled(shape, stored_segment(layer, index), index), first + row - range.begin, here);
       rows.write_back = true;
       quantise_rows(rows, compute_);
     }
@@ -109,15 +142,28 @@ void LayerRows::build(const Pass& pass, const LayerWeights& weights, int64_t lay
   }
 }
 
-void LayerRows::store(int64_t layer) {
+void LayerRows::store(const StatePlace& layer) {
   PrefixRun* const prefix = options_.prefix;
   if (prefix != nullptr) left_ = layout_.device().make_event();  // the saver waits for one event per layer
-  cache_.store_layer(layer, built_,
+  if (is_window(layer)) return store_window(layer.place);
+  PartialRows* const partial = sequence_.partial();
+  cache_.store_layer(layer.place, built_,
                      {.stored = stored_,
                       .exact = buffer_.data(),
-                      .copy = partial_ != nullptr ? partial_->copy(layer) : std::span<const KvSegment>()},
+                      .copy = partial != nullptr ? partial->copy(layer.place) : std::span<const KvSegment>()},
                      compute_, *left_);
-  if (prefix != nullptr) prefix->layer_stored(layer, cache_, stored_, left_);
+  if (prefix != nullptr) prefix->layer_stored(layer.place, cache_, stored_, left_);
+}
+
+void LayerRows::store_window(int64_t layer) {
+  const int64_t rows = options_.prompt_tokens;
+  sequence_.windows()->store_layer(layer, rows, stored_, buffer_.data(), compute_);
+  StateSnapshots* const snapshots = sequence_.snapshots();
+  int64_t at = snapshots != nullptr ? snapshots->next(layout_.saved_rows(), rows) : 0;
+  for (; at > 0; at = snapshots->next(at, rows)) {
+    save_window(layout_.window_shape(), stored_, at, snapshots->part(at, layer), compute_);
+  }
+  compute_.record(*left_);
 }
 
 }  // namespace headrace

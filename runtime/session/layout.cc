@@ -4,7 +4,7 @@
 
 #include "offload/disk/file.h"
 #include "runtime/kv/row_copy.h"
-#include "runtime/kv/state_snapshots.h"
+#include "runtime/kv/window_rows.h"
 #include "runtime/layers/product_bytes.h"
 #include "runtime/speculation/pending_tree.h"
 
@@ -23,7 +23,10 @@ SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig&
       weights_(weights),
       options_(options),
       groups_(config),
-      shape_(row_shape(config, options.k_type, options.v_type, weights.dtype())) {
+      shape_(row_shape(config, options.k_type, options.v_type, weights.dtype())),
+      windows_(headrace::window_shape(
+          config, row_shape(config, options.k_type, options.v_type, weights.dtype(), StateGroup::kWindow),
+          options.context_tokens, options.all_window_rows)) {
   CHECK(options.pass_rows > 0 && pass_rows() <= kMaxPassNodes, "pass_rows=", options.pass_rows);
   CHECK(options.grow_rows == 0 || partial_on(), "grow_rows=", options.grow_rows);
   CHECK(options.most_pending > 0 && options.most_pending <= kMaxPending, "most_pending=", options.most_pending);
@@ -34,7 +37,8 @@ SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig&
   CHECK(options.most_prompt_tokens == 0 || options.prompt_tokens <= options.most_prompt_tokens, "prompt of ",
         options.prompt_tokens);
   CHECK(options.most_snapshots >= kLeastSnapshots && (options.most_snapshots == kAllSnapshots || !options.prefix));
-  CHECK(groups_.recurrent_layers() == 0 || saved_rows() % kDeltaChunkRows == 0, "saved_rows=", saved_rows());
+  CHECK(!groups_.need_snapshots() || saved_rows() % kDeltaChunkRows == 0, "saved_rows=", saved_rows());
+  CHECK(groups_.recurrent_layers() == 0 || groups_.window_layers() == 0);  // snapshots have one kind of state
   CHECK(!scored() ||
         (options_.prefix == nullptr && static_cast<int64_t>(options_.scores->next.size()) == options_.prompt_tokens));
 }
@@ -49,9 +53,9 @@ uint64_t SessionLayout::hidden_row_bytes() const {
 }
 
 // A draft that reads layers' states (EAGLE-3) gets them a group at a time, which must begin at multiples of 64 rows; in
-// runs that share rows only those with recurrent states do. States that are compared are copied from the device.
+// runs that share rows only those with snapshots do. States that are compared are copied from the device.
 bool SessionLayout::streams_states() const {
-  const bool aligned = options_.draft == nullptr || options_.most_prompt_tokens == 0 || groups_.recurrent_layers() > 0;
+  const bool aligned = options_.draft == nullptr || options_.most_prompt_tokens == 0 || groups_.need_snapshots();
   return options_.host_states && aligned && !options_.compares() &&
          planned_prompt().computed() > kStateSlots * prefill_group();
 }
@@ -75,6 +79,15 @@ uint64_t SessionLayout::rules_bytes() const {
 }
 int64_t SessionLayout::path_stride() const { return std::min(pass_rows(), kTailWindow); }
 
+WindowShape window_shape(const ModelConfig& config, const RowShape& rows, int64_t context_tokens, bool all_rows) {
+  WindowShape shape{.rows = rows};
+  for (const LayerSpec& layer : config.layers) {
+    if (layer.has_attention()) shape.window = std::max(shape.window, layer.attention().window);
+  }
+  if (rows.layers > 0) shape.slots = window_slots(all_rows ? context_tokens : shape.window, context_tokens);
+  return shape;
+}
+
 RecurrentShape recurrent_shape(const ModelConfig& config, DType type, int64_t pass_rows) {
   for (const LayerSpec& layer : config.layers) {
     if (layer.has_attention()) continue;
@@ -92,14 +105,23 @@ RecurrentShape SessionLayout::recurrent_shape() const {
   return shape;
 }
 
-// The states behind a saved prefix are a snapshot for the next run, too.
+SnapshotShape snapshot_shape(const ModelConfig& config, DType dtype, DType k_type, DType v_type) {
+  const RowShape windows = row_shape(config, k_type, v_type, dtype, StateGroup::kWindow);
+  if (windows.layers > 0) return SnapshotShape(window_shape(config, windows, 1));
+  return SnapshotShape(recurrent_shape(config, dtype));
+}
+SnapshotShape SessionLayout::snapshot_shape() const {
+  return headrace::snapshot_shape(config_, weights_.dtype(), options_.k_type, options_.v_type);
+}
+
+// The states behind a saved prefix are a snapshot for the next run, too. Windows are read from one.
 std::vector<int64_t> SessionLayout::snapshots() const {
   std::vector<int64_t> positions;
   const bool shared = options_.most_prompt_tokens > 0;
   if (shared) {
     positions = snapshot_positions(options_.prompt_tokens, options_.snapshot_unit, options_.most_snapshots - 1);
   }
-  if (shared && saved_rows() > 0) positions.push_back(saved_rows());
+  if ((shared || groups_.window_layers() > 0) && saved_rows() > 0) positions.push_back(saved_rows());
   if (options_.prefix != nullptr) {
     const std::vector<int64_t> saved = options_.prefix->states_to_save();
     positions.insert(positions.end(), saved.begin(), saved.end());
@@ -119,7 +141,7 @@ int64_t SessionLayout::most_snapshots() const {
 
 uint64_t SessionLayout::snapshots_bytes() const {
   const int64_t count = most_snapshots();
-  return count > 0 ? static_cast<uint64_t>(count) * StateSnapshots::bytes(recurrent_shape()) : 0;
+  return count > 0 ? static_cast<uint64_t>(count) * StateSnapshots::bytes(snapshot_shape()) : 0;
 }
 
 uint64_t SessionLayout::matrices_bytes() const {
@@ -201,8 +223,8 @@ void SessionLayout::plan_work(PlanInput* input) const {
     prefill_products = std::max(prefill_products, int8_threads_bytes(config_, device_.backend(), device_.threads()));
   }
   if (scored()) prefill_products = std::max(prefill_products, products(kDrawnRows, ProductPath::kDecode));
-  const uint64_t work =
-      whole_pages(step.used_bytes()) + pointer_bytes() + partial_work_bytes() + recurrent_shape().bytes();
+  const uint64_t work = whole_pages(step.used_bytes()) + pointer_bytes() + partial_work_bytes() +
+                        recurrent_shape().bytes() + WindowRows::bytes(windows_, pass_rows());
   const uint64_t passes = whole_pages(later.used_bytes()) + recurrent_shape().pass_bytes();
   uint64_t table_row = RopeTables::row_bytes(config_.rope, config_.rope_dims());
   if (config_.local_rope) table_row += RopeTables::row_bytes(*config_.local_rope, config_.rope_dims());
@@ -236,7 +258,7 @@ uint64_t SessionLayout::pinned_work_bytes() const {
   uint64_t bytes = whole_pages(inputs) + pointer_bytes() + whole_pages(result_bytes()) +
                    whole_pages(PrefillStaging::bytes(planned_prompt().tokens, segment_tables(), scored())) +
                    whole_pages(log_probs_bytes()) + whole_pages(rules_bytes()) + whole_pages(comparison_bytes());
-  bytes += whole_pages(recurrent_shape().pinned_bytes());
+  bytes += whole_pages(recurrent_shape().pinned_bytes()) + WindowRows::pinned_bytes(windows_);
   bytes += snapshots_bytes();
   if (partial_on()) bytes += partial_pinned_bytes() + whole_pages(ranked_bytes());
   if (options_.prefix != nullptr) bytes += options_.prefix->pinned_bytes(device_.backend());
@@ -273,6 +295,7 @@ uint64_t SessionLayout::disk_free_bytes() const {
 PlanInput SessionLayout::plan_input() const {
   PlanInput input;
   input.rows = shape_;
+  input.window_rows = windows_.rows;
   input.prompt_rows = planned_prompt().tokens;
   input.context_rows = options_.context_tokens;
   input.pass_rows = pass_rows();
@@ -304,6 +327,10 @@ PlanInput SessionLayout::plan_input() const {
                                  : "what recurrent layers keep of a pass",
                     recurrent.pass_bytes(), WorkPart::Of::kDecode},
                    {"snapshots of recurrent states", snapshots_bytes(), WorkPart::Of::kHost}};
+  }
+  if (groups_.window_layers() > 0) {
+    input.parts = {{"rows of layers with a window", WindowRows::bytes(windows_, pass_rows()), WorkPart::Of::kRun},
+                   {"snapshots of layers with a window", snapshots_bytes(), WorkPart::Of::kHost}};
   }
   if (options_.draft != nullptr) {
     const DraftMemory draft = options_.draft->memory();

@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "cache/memory_plan.h"
+#include "cache/window.h"
 #include "offload/device/device.h"
 #include "runtime/kv/recurrent_state.h"
+#include "runtime/kv/state_snapshots.h"
 #include "runtime/model/config.h"
 #include "runtime/model/state_groups.h"
 #include "runtime/model/weights.h"
@@ -23,8 +25,15 @@ struct PromptShape {
   int64_t computed() const { return tokens - saved; }
 };
 
+// Of the layers with a window, in a run of so many tokens; `rows`: theirs. No rows.layers: there are none.
+WindowShape window_shape(const ModelConfig& config, const RowShape& rows, int64_t context_tokens,
+                         bool all_rows = false);
+
 // Of the layers without rows, with room for the rows of passes of `pass_rows`. `type`: of the weights.
 RecurrentShape recurrent_shape(const ModelConfig& config, DType type, int64_t pass_rows = 0);
+
+// Of the layers that need snapshots. `dtype`: of the weights.
+SnapshotShape snapshot_shape(const ModelConfig& config, DType dtype, DType k_type, DType v_type);
 
 class SessionLayout {
  public:
@@ -39,11 +48,13 @@ class SessionLayout {
   const SessionOptions& options() const { return options_; }
   const RowShape& shape() const { return shape_; }
   const StateGroups& groups() const { return groups_; }
+  const WindowShape& window_shape() const { return windows_; }
   RecurrentShape recurrent_shape() const;  // of the layers without rows
-  // Whether a later run may resume from snapshots of the recurrent states; at which positions this run's prefill takes
-  // them; and how many there are at most.
+  SnapshotShape snapshot_shape() const;    // of those that cannot be cut to fewer tokens
+  // Whether a later run may resume from snapshots of states; at which positions this run's prefill takes them; and how
+  // many there are at most.
   bool keeps_states() const {
-    return groups_.recurrent_layers() > 0 && (options_.most_prompt_tokens > 0 || options_.prefix != nullptr);
+    return groups_.need_snapshots() && (options_.most_prompt_tokens > 0 || options_.prefix != nullptr);
   }
   std::vector<int64_t> snapshots() const;
   int64_t most_snapshots() const;
@@ -80,8 +91,10 @@ class SessionLayout {
     return options_.cut_unit(device_.backend(), options_.draft != nullptr) == 1 ? 0 : options_.kept_rows % kPrefixTile;
   }
 
-  // The number of prefill's segment tables: one for all layers with rows, or one for each if rows may have been kept.
-  int64_t segment_tables() const { return options_.most_prompt_tokens > 0 ? shape_.layers : 1; }
+  // The number of prefill's segment tables: one for all layers of the KV cache, or one for each if rows may have been
+  // kept; then one for all layers with a window.
+  int64_t row_tables() const { return options_.most_prompt_tokens > 0 ? shape_.layers : 1; }
+  int64_t segment_tables() const { return row_tables() + (groups_.window_layers() > 0 ? 1 : 0); }
 
   // Bytes of the quantised matrices that prefill has at a time in the weights' type: a layer's, or one if it is lean.
   // 0: it needs none dequantised.
@@ -116,6 +129,7 @@ class SessionLayout {
   const SessionOptions options_;
   const StateGroups groups_;
   const RowShape shape_;
+  const WindowShape windows_;
 };
 
 struct SessionPlan {

@@ -35,7 +35,7 @@ struct SessionOptions {
   // The longest prompt of the runs that share the KV cache and the plan; 0: this is the only run.
   int64_t most_prompt_tokens = 0;
   int64_t kept_rows = 0;  // first rows of the prompt that the previous run's KV cache has; then there is no `prefix`
-  // Of a model with recurrent states, if runs share the KV cache: the next run begins at multiples of this.
+  // Of a model with recurrent states or windows, if runs share the KV cache: the next run begins at multiples of this.
   int64_t snapshot_unit = kPrefixTile;
   // Of such a model: as many snapshots stay as fit (state_snapshots.h). Saved prefixes need all of them.
   int64_t most_snapshots = kAllSnapshots;
@@ -52,6 +52,7 @@ struct SessionOptions {
   bool prefill_int8 = false;               // prefill's products and attention in 8 bits
   bool host_states = false;              // a long prompt's states are in host memory, as MemoryPlan::host_states_bytes
   bool host_embedding = false;           // the embeddings move to host memory before prefill, if they may
+  bool all_window_rows = false;          // layers with a window keep all rows: for tests
   bool graphs = true;                    // replay steps as CUDA graphs where possible; false: for tests and benches
   LogProbs log_probs = LogProbs::kNone;  // of the samples of passes
   bool rules = false;                    // passes may have masks and penalties (node_rules.h)
@@ -75,7 +76,7 @@ struct SessionOptions {
   int64_t cut_unit(Backend backend, bool drafts) const {
     return backend == Backend::kCpu || (prefill_int8 && !drafts) ? 1 : prefill_rows(backend);
   }
-  // The same of a model with recurrent states, whose chunks begin at multiples of 64.
+  // The same of a model with recurrent states, whose chunks begin at multiples of 64, or with windows.
   int64_t states_unit(Backend backend, bool drafts) const { return std::max(kPrefixTile, cut_unit(backend, drafts)); }
 };
 

@@ -48,7 +48,7 @@ bool Prefill::run(std::span<const int32_t> ids) {
   const PromptShape prompt = layout_.prompt();
   DeviceBuffer memory =
       device.allocate(carved_bytes([&](BumpAllocator& size) { layout_.carve_prefill(prompt, size); }), "prefill");
-  LayerRows rows(layout_, sequence_.cache(), sequence_.partial());
+  LayerRows rows(layout_, sequence_);
   PinnedBuffer staging = device.allocate_pinned(
       PrefillStaging::bytes(options_.prompt_tokens, layout_.segment_tables(), layout_.scored()), "the prompt");
   const DrainOnExit guard(compute_, sequence_.cache(), sequence_.prefix(), host_states_);
@@ -71,6 +71,7 @@ bool Prefill::run(std::span<const int32_t> ids) {
   keep_last_state();
   if (sequence_.snapshots() != nullptr) sequence_.snapshots()->end(finished);
   sequence_.cache().finish_prefill(finished ? options_.prompt_tokens : options_.kept_rows);
+  if (sequence_.windows() != nullptr) sequence_.windows()->finish_prefill(options_.prompt_tokens);
   // Reports errors of the host memory even if nothing was offloaded yet. An interrupted run needs none of it.
   if (finished) sequence_.cache().backing().wait_for_host_memory();
   if (finished && sequence_.draft() != nullptr) {
@@ -80,12 +81,12 @@ bool Prefill::run(std::span<const int32_t> ids) {
   return finished;
 }
 
-// The states before the first row that is computed, but for those of a saved prefix (begin_prefix).
+// The states before the first row that is computed, but for those of a saved prefix (begin_prefix) and of windows
+// (LayerRows::restore).
 void Prefill::begin_states() {
-  if (sequence_.recurrent() == nullptr) return;
-  if (options_.kept_rows > 0) {
+  if (sequence_.recurrent() != nullptr && options_.kept_rows > 0) {
     sequence_.snapshots()->restore(options_.kept_rows, *sequence_.recurrent(), compute_);
-  } else if (layout_.saved_rows() == 0) {
+  } else if (sequence_.recurrent() != nullptr && layout_.saved_rows() == 0) {
     sequence_.recurrent()->clear(compute_);
   }
   if (sequence_.snapshots() == nullptr) return;
@@ -133,25 +134,21 @@ bool Prefill::layers(LayerRows& rows) {
   bool go_on = begin_prefix();
   for (int64_t layer = 0; layer < layer_count && go_on; ++layer) {
     const TraceSpan span(compute_, {"layer", layer});
-    const int64_t place = layout_.groups().place(layer);
-    const bool has_rows = layout_.config().layer(layer).has_attention();
-    go_on = !has_rows || rows.restore(place);
+    const StatePlace at = layout_.groups().at(layer);
+    go_on = at.group == StateGroup::kRecurrent || rows.restore(at);
     if (!go_on) break;
     if (!host_states_) show_draft(layer);
     const LayerWeights weights = layer_weights(layer);
     int8_rows_ = 0;
     for (int64_t first = saved; first < prompt && go_on; first += last_group_) {
       last_group_ = group_rows(first);
-      compute_group({.layer = layer, .place = place, .weights = weights, .first = first, .rows = last_group_}, rows);
+      compute_group({.layer = layer, .at = at, .weights = weights, .first = first, .rows = last_group_}, rows);
       go_on = groups.enqueued(saved + (layer * (prompt - saved) + first - saved + last_group_) / layer_count);
     }
     if (!go_on) break;  // interrupted: where the layer would be stored may not be pinned yet
-    if (has_rows) {
-      fill_partial(place, rows);
-      rows.store(place);
-    } else {
-      save_states(place);
-    }
+    if (at.group == StateGroup::kRows) fill_partial(at, rows);
+    if (at.group != StateGroup::kRecurrent) rows.store(at);
+    if (at.group != StateGroup::kRows) save_states(at.place);
   }
   if (host_states_) host_states_->finish(compute_);
   if (go_on) show_draft(layer_count);
@@ -184,13 +181,13 @@ int64_t Prefill::group_rows(int64_t first) const {
 }
 
 // The partial KV takes the rows of a layer that is built; queries of the last group select blocks.
-void Prefill::fill_partial(int64_t layer, const LayerRows& rows) {
+void Prefill::fill_partial(const StatePlace& layer, const LayerRows& rows) {
   if (sequence_.partial() == nullptr) return;
   const int64_t prompt = options_.prompt_tokens;
   int64_t scoring = sequence_.partial()->selects() ? prompt_scoring_rows(prompt, layout_.prefill_group()) : 0;
   if (layout_.group_shift() > 0) scoring = std::min(scoring, last_group_);
   CHECK(scoring <= last_group_, "scoring=", scoring, " of ", last_group_);
-  sequence_.partial()->fill_layer(layer, prompt, rows.host_segments(layer),
+  sequence_.partial()->fill_layer(layer.place, prompt, rows.host_segments(layer),
                                   scoring_queries(layout_, work_.layer, last_group_, scoring), compute_);
 }
 
@@ -201,16 +198,23 @@ bool Prefill::begin_prefix() {
   const std::vector<PromptStates> states =
       sequence_.draft() != nullptr ? sequence_.draft()->prompt_states() : std::vector<PromptStates>();
   if (!sequence_.prefix()->restore_draft(states, compute_)) return false;
-  return sequence_.recurrent() == nullptr || restore_states();
+  return !layout_.groups().need_snapshots() || restore_states();
 }
 
-// The states behind a saved prefix.
+// The states behind a saved prefix. Windows are read from their snapshot, layer by layer.
 bool Prefill::restore_states() {
-  if (!sequence_.prefix()->restore_states(*sequence_.recurrent(), compute_)) return false;
   const int64_t saved = layout_.saved_rows();
-  if (saved == 0 || sequence_.snapshots()->next(saved - 1, saved) == 0) return true;
+  RecurrentState* const states = sequence_.recurrent();
+  StateSnapshots& snapshots = *sequence_.snapshots();
+  const uint64_t bytes = layout_.snapshot_shape().used_bytes();
+  const auto take = [&](int64_t layer, const std::byte* data, Stream& in) {
+    if (states != nullptr) return states->load(layer, data, in);
+    std::copy_n(data, bytes, snapshots.part(saved, layer));  // both in host memory
+  };
+  if (!sequence_.prefix()->restore_states(take, compute_)) return false;
+  if (states == nullptr || saved == 0 || snapshots.next(saved - 1, saved) == 0) return true;
   for (int64_t layer = 0; layer < layout_.groups().recurrent_layers(); ++layer) {
-    sequence_.snapshots()->take(saved, layer, *sequence_.recurrent(), compute_);
+    snapshots.take(saved, layer, *states, compute_);
   }
   return true;
 }
@@ -272,8 +276,8 @@ void Prefill::compute_group(const Group& group, LayerRows& built) {
 // work.qkv -> work.attention.
 void Prefill::mix(const Pass& pass, const Group& group, LayerRows& built) {
   if (!group.weights.spec.has_attention()) return recur(pass, group);
-  if (group.first == layout_.saved_rows()) built.wait_for_buffer(group.place);
-  built.build(pass, group.weights, group.place, group.first);
+  if (group.first == layout_.saved_rows()) built.wait_for_buffer(group.at);
+  built.build(pass, group.weights, group.at, group.first);
   attend(pass, group, built);
   gate_output(pass, group.weights);
 }
@@ -289,8 +293,8 @@ void Prefill::recur(const Pass& pass, const Group& group) {
     part.rows = (snapshot > 0 ? snapshot : end) - first;
     part.work.qkv = pass.at(pass.work.qkv, before * spec.in_width());
     part.work.attention = pass.at(pass.work.attention, before * spec.out_width());
-    delta_prefill(part, group.weights, delta_state(*sequence_.recurrent(), group.place), work_.delta);
-    if (snapshot > 0) sequence_.snapshots()->take(snapshot, group.place, *sequence_.recurrent(), compute_);
+    delta_prefill(part, group.weights, delta_state(*sequence_.recurrent(), group.at.place), work_.delta);
+    if (snapshot > 0) sequence_.snapshots()->take(snapshot, group.at.place, *sequence_.recurrent(), compute_);
     first += part.rows;
   }
 }
@@ -306,7 +310,7 @@ void Prefill::attend(const Pass& pass, const Group& group, const LayerRows& rows
   const TraceSpan span(compute_, "attention");
   PrefillAttentionParams params = {.shape = attention_shape(pass, group.weights.spec.attention()),
                                    .q = pass.work.qkv,
-                                   .segments = rows.segments(group.place),
+                                   .segments = rows.segments(group.at),
                                    .out = pass.work.attention,
                                    .segment_count = rows.segment_count(),
                                    .first_position = group.first};

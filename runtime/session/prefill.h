@@ -12,8 +12,9 @@
 // Where the plan has the prompt's states in host memory, each group's are fetched before the group is computed
 // (prompt_states.h). The arithmetic is the same.
 //
-// The states of recurrent layers are copied to snapshots as the rows pass the positions of these. A prompt whose first
-// rows are not computed begins with the states of the snapshot behind them.
+// The states of recurrent layers are copied to snapshots as the rows pass the positions of these, and the rows of
+// layers with a window once such a layer is built. A prompt whose first rows are not computed begins with the states
+// and windows of the snapshot behind them.
 //
 // In 8 bits (int8_prefill.h) the products and the attention to earlier tiles have other kernels; rows are built, stored
 // and restored alike.
@@ -44,7 +45,8 @@ class Prefill {
  private:
   // Rows [first, first + rows) of a layer, whose products run together.
   struct Group {
-    int64_t layer, place;  // place: in its group of states
+    int64_t layer;
+    StatePlace at;
     const LayerWeights& weights;
     int64_t first, rows;
   };
@@ -63,7 +65,7 @@ class Prefill {
   void begin_states();
   bool restore_states();
   void save_states(int64_t layer);
-  void fill_partial(int64_t layer, const LayerRows& rows);
+  void fill_partial(const StatePlace& layer, const LayerRows& rows);
   bool begin_prefix();
   bool draft(std::span<const int32_t> ids);
   void keep_last_state();

@@ -64,14 +64,24 @@ void Sequence::allocate() {
                                        std::move(backing_));
   }
   CHECK(rows() >= layout.options().kept_rows, "kept_rows=", layout.options().kept_rows);
+  if (layout.groups().window_layers() > 0) {
+    windows_ = std::make_unique<WindowRows>(layout.device(), layout.window_shape(), layout.pass_rows());
+  }
   const RecurrentShape recurrent = layout.recurrent_shape();
   if (recurrent.layers > 0) recurrent_ = std::make_unique<RecurrentState>(layout.device(), recurrent);
-  if (layout.keeps_states() && !snapshots_) snapshots_ = std::make_unique<StateSnapshots>(layout.device(), recurrent);
+  if (layout.keeps_states() && !snapshots_) {
+    snapshots_ = std::make_unique<StateSnapshots>(layout.device(), layout.snapshot_shape());
+  }
   if (layout.partial_on()) partial_ = make_partial_rows(layout, plan_.memory.late_partial);
   if (draft() != nullptr) {
     draft()->allocate(layout.compute());
     draft()->attach(*cache_);
   }
+}
+
+KvRows Sequence::pass_destination(const StatePlace& layer, const int32_t* first) const {
+  const bool window = layer.group == StateGroup::kWindow;
+  return (window ? windows_->recent() : cache_->recent()).pass_destination(layer.place, first);
 }
 
 SequenceStats Sequence::stats() const {

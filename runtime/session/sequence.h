@@ -1,7 +1,7 @@
-// One sequence: everything that has a position. The rows of its tokens, committed, pending and of passes; the states of
-// layers that have no rows, and snapshots of them; and what partial steps read instead of the full KV. Nothing here
-// depends on how passes are carried out: an Executor (executor.h) does that, and has what several sequences could
-// share.
+// One sequence: everything that has a position. The rows of its tokens, committed, pending and of passes, with a window
+// the last ones; the states of layers that have no rows; snapshots of states and windows; and what partial steps read
+// instead of the full KV. Nothing here depends on how passes are carried out: an Executor (executor.h) does that, and
+// has what several sequences could share.
 //
 // Owns this memory, on the device, on the host and on disk, from allocate() to its end, but for what release() hands to
 // the sequence of the next run. Borrows its run's plan, draft and saved prefix. Thread: one at a time.
@@ -16,6 +16,7 @@
 #include "runtime/kv/partial_rows.h"
 #include "runtime/kv/recurrent_state.h"
 #include "runtime/kv/state_snapshots.h"
+#include "runtime/kv/window_rows.h"
 #include "runtime/session/layout.h"
 
 namespace headrace {
@@ -23,7 +24,7 @@ namespace headrace {
 // What a sequence leaves to a later one, whose prompt begins with the same tokens.
 struct KeptState {
   std::unique_ptr<KvCache> cache;             // null: there is none
-  std::unique_ptr<StateSnapshots> snapshots;  // null: no layer has a recurrent state, or none is kept
+  std::unique_ptr<StateSnapshots> snapshots;  // null: no layer needs them, or none is kept
 };
 
 // Statistics of a sequence so far.
@@ -51,6 +52,7 @@ class Sequence {
   // ---- after allocate() ----
   KvCache& cache() const { return *cache_; }
   PartialRows* partial() const { return partial_.get(); }         // null: every step reads the full KV
+  WindowRows* windows() const { return windows_.get(); }          // null: no layer has a window
   RecurrentState* recurrent() const { return recurrent_.get(); }  // null: all layers have rows
   StateSnapshots* snapshots() const { return snapshots_.get(); }  // null: no prompt resumes from this one
   // Of a tree of pending tokens: the path of nodes that the pending recurrent states are behind. Empty: none.
@@ -58,7 +60,9 @@ class Sequence {
 
   Draft* draft() const { return plan_.layout.options().draft; }        // null: none
   PrefixRun* prefix() const { return plan_.layout.options().prefix; }  // null: none
-  int64_t rows() const { return cache_ ? cache_->rows() : 0; }         // of the full KV
+  // Destination of a pass's own K and V in a layer with rows, as RecentRows has it.
+  KvRows pass_destination(const StatePlace& layer, const int32_t* first) const;
+  int64_t rows() const { return cache_ ? cache_->rows() : 0; }  // of the full KV
   int64_t pending_rows() const { return cache_ ? cache_->pending_rows() : 0; }
   bool partial_ready() const { return partial_ && partial_->initialised(); }
   SequenceStats stats() const;
@@ -74,6 +78,7 @@ class Sequence {
   const SpillStats spill_before_;       // the statistics of that sequence
   std::unique_ptr<KvBacking> backing_;  // until the cache takes it
   std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<WindowRows> windows_;
   std::unique_ptr<RecurrentState> recurrent_;
   std::unique_ptr<StateSnapshots> snapshots_;
   std::unique_ptr<PartialRows> partial_;

@@ -331,10 +331,11 @@ TEST(Cost, DequantisingIsWhatAnH100Took) {
 // ---- prefill in 8 bits ----------------------------------------------------------------------------------------------
 
 // What is converted once a layer and prompt: weights from their stored bytes, and all rows.
-// Layers with a window compute and read its rows alone, and store and stream all of them.
+// Layers with a window compute, read and keep its rows alone.
 TEST(Cost, OfWindowsIsThatOfTheirRows) {
   const CostInput all = input(61440, KvMode::kDevice);
   CostInput in = all;
+  in.model.rows.layers = 8;
   in.model.window_layers = 24;
   in.model.window = 1024;
   const auto flop = [](double layers, double rows) { return layers * 4 * 4096 * 61440 * rows; };
@@ -345,7 +346,7 @@ TEST(Cost, OfWindowsIsThatOfTheirRows) {
   EXPECT_EQ(step_cost(in, pass).link_bytes, step_cost(all, pass).link_bytes);
   CostInput cpu_all = all, cpu = in;  // where nothing but the bytes counts
   cpu_all.rates.gpu = cpu.rates.gpu = false;
-  const double read = 24.0 / 32 * static_cast<double>(in.model.rows.bytes_all_layers()) * (61440 - 1024);
+  const double read = 24.0 / 32 * static_cast<double>(all.model.rows.bytes_all_layers()) * (61440 - 1024);
   EXPECT_NEAR(step_cost(cpu_all, pass).device_ms - step_cost(cpu, pass).device_ms, gb_ms(read, 4170), 1e-6);
   in.model.window = 61440;  // no query sees less than before
   EXPECT_NEAR(prefill_cost(in, 61440).ms(), prefill_cost(all, 61440).ms(), 1e-6);

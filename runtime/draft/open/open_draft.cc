@@ -102,8 +102,19 @@ void check_options(const DraftOptions& options) {
   }
 }
 
+// Some drafts read the rows of the target's last layer. With a window it keeps the last ones alone.
+void check_last_layer(const DraftOptions& options, const ModelConfig& target) {
+  const bool longspec = options.type == SpecType::kLongSpec;
+  const LayerSpec& last = target.layers.back();
+  if ((!longspec && !options.retrieval) || !last.has_attention() || last.attention().window == 0) return;
+  throw_error(ExitCode::kUsage, longspec ? "--spec-type" : "--draft-cache",
+              str(longspec ? "draft-longspec" : "retrieval",
+                  " reads all rows of the model's last layer, which has a window and does not keep them"));
+}
+
 std::unique_ptr<DraftModel> open_one(const DraftOptions& options, Device& device, const DraftTarget& target) {
   const TreeShape tree = tree_of(options, device.backend());
+  check_last_layer(options, *target.config);
   if (options.type == SpecType::kLongSpec || options.type == SpecType::kSimple) {  // they rank the target's tokens
     check_branches(tree, target.config->vocab, options.model);
   }

@@ -137,6 +137,24 @@ TEST_P(RingTest, RowsGoToTheirPlaces) {
   }
 }
 
+TEST_P(RingTest, RowsOfKAlone) {
+  constexpr int64_t kHeads = 2, kStrideRows = 16, kRingRows = 64, kFirst = 60, kCount = 3;
+  for (const int64_t dim : {1, 16}) {
+    const std::vector<float> k = rounded(random_values(1, kHeads * kStrideRows * dim), DType::kBF16);
+    std::vector<float> ring = rounded(random_values(2, kHeads * kRingRows * dim), DType::kBF16);
+    const DeviceArray k_array = upload(k, DType::kBF16), ring_array = upload(ring, DType::kBF16);
+    fill_ring({k_array.data(), nullptr, ring_array.data(), nullptr, DType::kBF16, DType::kBF16, kHeads, dim,
+               kStrideRows, kRingRows, kCount, kFirst},
+              stream());
+    for (int64_t head = 0; head < kHeads; ++head) {
+      for (int64_t i = 0; i < kCount * dim; ++i) {
+        ring[index_of((head * kRingRows + kFirst) * dim + i)] = k[index_of(head * kStrideRows * dim + i)];
+      }
+    }
+    EXPECT_EQ(download(ring_array, DType::kBF16), ring) << dim;
+  }
+}
+
 // ---- Placed rows ----------------------------------------------------------------------------------------------------
 
 class PlaceTest : public testing_support::KernelTest {};

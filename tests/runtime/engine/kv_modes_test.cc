@@ -62,7 +62,7 @@ TEST_P(KvModes, GiveTheSameBits) {
   const Said device = run(model, options, c.tokens);
   EXPECT_EQ(device.plan.resident_segments, device.plan.segments);
 
-  const RowShape rows{.layers = model.checkpoint->config().layer_count(),
+  const RowShape rows{.layers = StateGroups(model.checkpoint->config()).row_layers(),
                       .kv_heads = model.checkpoint->config().layers.front().attention().kv_heads,
                       .head_dim = model.checkpoint->config().layers.front().attention().head_dim,
                       .k_type = c.k_type,
@@ -102,6 +102,8 @@ INSTANTIATE_TEST_SUITE_P(
                           Case{"qwen3", testing::kReadInInt8, DType::kBF16, DType::kBF16, 1000, 60, 0.9f},
                           Case{"qwen3moe", DType::kBF16, DType::kBF16, DType::kBF16, 1000, 60, 0.9f},
                           Case{"qwen3moe", testing::kReadInInt8, DType::kInt8, DType::kInt8, 1000, 20, 0.0f},
+                          Case{"gemma3", DType::kBF16, DType::kBF16, DType::kBF16, 1000, 60, 0.9f},
+                          Case{"gemma3", testing::kReadInInt8, DType::kInt8, DType::kInt8, 1000, 20, 0.0f},
                           Case{"llama31", {DType::kF32, true}, DType::kInt8, DType::kF32, 1500, 20, 0.0f})),
     [](const auto& given) {
       const Case& c = std::get<1>(given.param);

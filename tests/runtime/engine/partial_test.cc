@@ -26,13 +26,16 @@ struct Run {
   DeviceChoice device = DeviceChoice::kCpu;
   bool hybrid = false;   // most layers have a recurrent state in place of rows
   bool experts = false;  // in place of the feed-forward part
+  bool windows = false;  // of most layers
+  const char* model() const { return hybrid ? "qwen35" : experts ? "qwen3moe" : windows ? "gemma3" : "llama31"; }
+  int32_t vocab() const { return hybrid || experts || windows ? 320 : 512; }
 };
 
 class PartialText : public ::testing::TestWithParam<Run> {
  protected:
   static EngineOptions options() {
     EngineOptions options;
-    options.model = testing::tiny_model(GetParam().hybrid ? "qwen35" : GetParam().experts ? "qwen3moe" : "llama31");
+    options.model = testing::tiny_model(GetParam().model());
     options.device = {.choice = GetParam().device, .threads = 2};
     options.want_tokenizer = false;
     options.dtype = testing::weights_type(GetParam().dtype);
@@ -45,9 +48,7 @@ class PartialText : public ::testing::TestWithParam<Run> {
   static VerifyOptions lossless(int64_t budget, int64_t interval) {
     return {.mode = VerifyMode::kLossless, .budget = budget, .interval = interval};
   }
-  static std::vector<int32_t> prompt(int64_t tokens) {
-    return testing::repeated_ids(tokens, GetParam().hybrid || GetParam().experts ? 320 : 512);
-  }
+  static std::vector<int32_t> prompt(int64_t tokens) { return testing::repeated_ids(tokens, GetParam().vocab()); }
 };
 
 // Whatever the budget, the interval, the sampling and where the KV cache lies; prompts beyond the budget, and prompts
@@ -395,7 +396,9 @@ std::vector<Run> runs_and_hybrids() {
   for (const DeviceChoice device : testing::session_devices()) {
     all.push_back({SpecType::kNgram, DType::kBF16, device, true});
     all.push_back({SpecType::kNgram, DType::kBF16, device, false, true});
+    all.push_back({SpecType::kNgram, DType::kBF16, device, false, false, true});
     if (kSanitized) continue;
+    all.push_back({SpecType::kNgram, DType::kInt8, device, false, false, true});
     all.push_back({SpecType::kNone, DType::kF32, device, true});
     all.push_back({SpecType::kNgram, DType::kInt8, device, true});
   }
@@ -407,12 +410,15 @@ std::string name_of_run(const ::testing::TestParamInfo<Run>& instance) {
   return testing::device_name(run.device) + (run.spec == SpecType::kNone ? "_none_" : "_ngram_") + run.dtype.name() +
          (run.hybrid    ? "_hybrid"
           : run.experts ? "_experts"
+          : run.windows ? "_windows"
                         : "");
 }
 
+// Windows are in the first table alone: windows_test has more of them.
 template <typename Keep>
 auto runs_that(const Keep& keep) {
-  return ::testing::ValuesIn(testing::those(runs_and_hybrids(), keep));
+  return ::testing::ValuesIn(
+      testing::those(runs_and_hybrids(), [&](const Run& run) { return !run.windows && keep(run); }));
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, PartialText, ::testing::ValuesIn(runs_and_hybrids()), name_of_run);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,11 +13,13 @@
 
 #include "runtime/base/input_file.h"
 #include "runtime/engine/engine.h"
+#include "runtime/prefix/store.h"
 #include "tests/support/golden.h"
 #include "tests/support/refusal.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/session_fixture.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/tiny_drafts.h"
 
 namespace headrace {
 namespace {
@@ -80,6 +83,19 @@ TEST_P(WindowLogits, APassSeesTheRowsOfPrefill) {
     EXPECT_GT(testing::largest_difference(by_window[i].data(), by_window[i - 1].data(), kWindowVocab), 2e-3f) << i;
 }
 
+// Changes a bit of the first layer in each block of states.
+void damage_snapshots(const std::string& folder) {
+  const PrefixStore store({.folder = folder}, PrefixStore::Use::kLook);
+  for (const auto& [key, entry] : store.index().entries()) {
+    if (entry.block.kind != PrefixBlockKind::kStates) continue;
+    std::fstream file(folder + "/" + key_text(key) + ".kv", std::ios::in | std::ios::out | std::ios::binary);
+    const int byte = file.get();
+    file.seekp(0);
+    file.put(static_cast<char>(byte ^ 16));
+    EXPECT_TRUE(file.good());
+  }
+}
+
 class WindowText : public ::testing::TestWithParam<testing::DeviceAndType> {
  protected:
   EngineOptions options(const std::string& path) const {
@@ -139,6 +155,79 @@ TEST_P(WindowText, DraftsAndPartialStepsChangeNoToken) {
   EXPECT_GT(accepted, 0);
 }
 
+// A head that reads states of layers with and without a window, and a small model. Their caches are their own.
+TEST_P(WindowText, DraftsWithLayersChangeNoToken) {
+  const WindowModel files(300);
+  const TemporaryFolder head_folder;
+  testing_support::DraftFiles head =
+      testing_support::tiny_eagle3_head({.hidden = 48, .vocab = kWindowVocab, .tapped_layers = {1, 3, 5}});
+  head.config["num_attention_heads"] = 2;
+  head.config["num_key_value_heads"] = 1;
+  head.write(head_folder.path());
+  const std::vector<int32_t> ids = testing::made_up_ids(1500, kWindowVocab);
+  EngineOptions o = options(files.path());
+  const std::vector<int32_t> expected = plain(*std::make_unique<Engine>(o), ids, answer(0.8f));
+  for (const SpecType type : {SpecType::kEagle3, SpecType::kSimple}) {
+    o.draft = {.type = type, .model = type == SpecType::kEagle3 ? head_folder.path() : testing::tiny_model("qwen3moe")};
+    Engine engine(o);
+    int64_t proposed = 0;
+    for (const VerifyMode mode : {VerifyMode::kFull, VerifyMode::kLossless}) {
+      GenerateOptions run = answer(0.8f);
+      run.kv = KvMode::kHost;
+      run.verify = VerifyOptions{.mode = mode};
+      if (mode == VerifyMode::kLossless) {
+        run.verify->partial = PartialKind::kInt8;
+        run.verify->interval = 20;
+      }
+      const GenerateResult said = engine.generate(ids, run, nullptr);
+      EXPECT_EQ(said.token_ids, expected) << spec_type_name(type);
+      proposed += said.speculation.proposed;
+    }
+    EXPECT_GT(proposed, 100);
+  }
+}
+
+uint64_t window_bytes(const MemoryPlan& plan) {
+  for (const PlanLine& line : plan.lines) {
+    if (line.what == "rows of layers with a window") return line.bytes;
+  }
+  return 0;
+}
+
+// Answers across the end of a slot, whose rows take the place of old ones, with windows that need all slots, or nearly
+// all rows of them.
+TEST_P(WindowText, ARingGivesTheTextOfAllRows) {
+  for (const int64_t window : {1, 300, 512, 514, 1024}) {
+    if (testing::kSanitized && window != 514) continue;
+    const WindowModel files(window);
+    EngineOptions o = options(files.path());
+    Engine ring(o);
+    o.all_window_rows = true;
+    Engine all(o);
+    for (const size_t prompt : {1500, 2040}) {
+      const std::vector<int32_t> ids = testing::made_up_ids(prompt, kWindowVocab);
+      const GenerateResult of_ring = ring.generate(ids, answer(0.8f), nullptr);
+      const GenerateResult of_all = all.generate(ids, answer(0.8f), nullptr);
+      EXPECT_EQ(of_ring.token_ids, of_all.token_ids) << window << ", " << prompt;
+      EXPECT_LT(window_bytes(of_ring.plan), window_bytes(of_all.plan)) << window << ", " << prompt;
+    }
+  }
+}
+
+TEST_P(WindowText, TheMemoryOfWindowsDoesNotGrowWithTheContext) {
+  const WindowModel files(300);
+  Engine engine(options(files.path()));
+  uint64_t bytes = 0, cache = 0;
+  for (const size_t prompt : {1200, 3000}) {
+    const MemoryPlan plan = engine.generate(testing::made_up_ids(prompt, kWindowVocab), answer(0), nullptr).plan;
+    EXPECT_GT(window_bytes(plan), 0u);
+    EXPECT_TRUE(bytes == 0 || window_bytes(plan) == bytes);
+    EXPECT_GT(plan.kv_bytes(), cache);
+    bytes = window_bytes(plan);
+    cache = plan.kv_bytes();
+  }
+}
+
 TEST_P(WindowText, SavedAndKeptRowsGiveTheSame) {
   const WindowModel files(700);
   const TemporaryFolder cache;
@@ -155,6 +244,12 @@ TEST_P(WindowText, SavedAndKeptRowsGiveTheSame) {
   const GenerateResult restored = Engine(o).generate(ids, run, nullptr);
   EXPECT_EQ(restored.token_ids, second);
   EXPECT_GE(restored.reused_tokens(), 2048);
+  damage_snapshots(cache.path());
+  const GenerateResult damaged = Engine(o).generate(ids, run, nullptr);
+  EXPECT_EQ(damaged.token_ids, second);
+  EXPECT_EQ(damaged.reused_tokens(), 0);
+  EXPECT_GE(damaged.prefix.restarts, 1);
+  EXPECT_EQ(Engine(o).generate(ids, run, nullptr).token_ids, second);
   EngineOptions unsaved = options(files.path());
   Engine engine(unsaved);
   GenerateOptions kept = run;
@@ -174,6 +269,23 @@ TEST(WindowRefusals, ASmallModelWithWindows) {
   own.draft = {.type = SpecType::kSimple, .model = own.model};
   testing_support::expect_error(ExitCode::kBadInput, own.model, {"layers with a window", "cannot be drafts"},
                                 [&] { const Engine refused(own); });
+}
+
+// The last layer of the tiny model has a window.
+TEST(WindowRefusals, DraftsThatReadTheLastLayer) {
+  const TemporaryFolder folder;
+  testing_support::tiny_longspec_layer({.hidden = 48, .vocab = kWindowVocab}).write(folder.path());
+  EngineOptions o;
+  o.model = testing::tiny_model("gemma3");
+  o.device = {.choice = DeviceChoice::kCpu, .threads = 2};
+  o.want_tokenizer = false;
+  o.draft = {.type = SpecType::kLongSpec, .model = folder.path()};
+  testing_support::expect_error(ExitCode::kUsage, "--spec-type", {"draft-longspec reads all rows", "window"},
+                                [&] { const Engine refused(o); });
+  o.draft = {.type = SpecType::kSimple, .model = testing::tiny_model("qwen3moe")};
+  o.draft.retrieval = RetrievalShape{.chunks = 6, .rows = 32, .every = 2};
+  testing_support::expect_error(ExitCode::kUsage, "--draft-cache", {"retrieval reads all rows", "window"},
+                                [&] { const Engine refused(o); });
 }
 
 }  // namespace

@@ -29,5 +29,20 @@ TEST(StateGroups, ADenseModelHasRowsInEveryLayer) {
   EXPECT_EQ(groups.place(2), 2);
 }
 
+TEST(StateGroups, LayersWithAWindowAreAGroup) {
+  ModelConfig config;
+  LayerSpec all{.mixer = AttentionSpec{.heads = 4, .kv_heads = 2, .head_dim = 64}, .ffn = {}}, window = all;
+  std::get<AttentionSpec>(window.mixer).window = 512;
+  config.layers = {window, window, all, window};
+  const StateGroups groups(config);
+  EXPECT_EQ(groups.row_layers(), 1);
+  EXPECT_EQ(groups.window_layers(), 3);
+  EXPECT_TRUE(groups.need_snapshots());
+  EXPECT_EQ(groups.at(2).group, StateGroup::kRows);
+  EXPECT_EQ(groups.at(3).group, StateGroup::kWindow);
+  EXPECT_EQ(groups.place(2), 0);
+  EXPECT_EQ(groups.place(3), 2);
+}
+
 }  // namespace
 }  // namespace headrace

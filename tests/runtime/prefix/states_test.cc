@@ -1,5 +1,5 @@
-// Saved prefixes of a model with recurrent states: a hit begins at the last saved states within the tokens that prompts
-// share, and has the bits of a fresh run, whatever became of the files in between.
+// Saved prefixes of models with recurrent states or windows: a hit begins at the last saved states within the tokens
+// that prompts share, and has the bits of a fresh run, whatever became of the files in between.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -35,12 +35,14 @@ std::vector<int32_t> continued(const std::vector<int32_t>& first, int64_t common
   return ids;
 }
 
-class PrefixStates : public ::testing::TestWithParam<testing::DeviceAndType> {
+using DeviceTypeAndModel = std::tuple<DeviceChoice, testing::RowsType, const char*>;
+
+class PrefixStates : public ::testing::TestWithParam<DeviceTypeAndModel> {
  protected:
   EngineOptions options(const std::string& folder) const {
-    const auto& [device, rows] = GetParam();
+    const auto& [device, rows, model] = GetParam();
     EngineOptions o;
-    o.model = testing::tiny_model("qwen35");
+    o.model = testing::tiny_model(model);
     o.device = {.choice = device, .threads = 2};
     o.want_tokenizer = false;
     o.dtype = testing::weights_type(rows);
@@ -54,7 +56,7 @@ class PrefixStates : public ::testing::TestWithParam<testing::DeviceAndType> {
     return {.max_tokens = 16, .sampling = {.temperature = 1, .seed = 5}, .ignore_eos = true};
   }
   int64_t unit() const {
-    const auto& [device, rows] = GetParam();
+    const auto& [device, rows, model] = GetParam();
     return device == DeviceChoice::kCpu || rows.prefill_int8 ? kPrefixTile : kGpuGroup;
   }
   int64_t last(int64_t tokens) const { return (tokens - 16) / unit() * unit(); }
@@ -73,14 +75,20 @@ class PrefixStates : public ::testing::TestWithParam<testing::DeviceAndType> {
 
   const TemporaryFolder folder;
 };
+std::string name_of_case(const ::testing::TestParamInfo<DeviceTypeAndModel>& given) {
+  const auto& [device, rows, model] = given.param;
+  return testing::device_name(device) + "_" + rows.name() + "_" + model;
+}
 INSTANTIATE_TEST_SUITE_P(, PrefixStates,
                          ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
-                                            ::testing::ValuesIn(testing::types_to_share())),
-                         testing::name_of_device_and_type);
+                                            ::testing::ValuesIn(testing::types_to_share()),
+                                            ::testing::Values("qwen35", "gemma3")),
+                         name_of_case);
 
 // The logits, not the text.
 TEST_P(PrefixStates, AHitHasTheBitsOfAFreshRun) {
-  const LoadedModel model(testing::tiny_model("qwen35"), std::get<1>(GetParam()), std::get<0>(GetParam()));
+  const LoadedModel model(testing::tiny_model(std::get<2>(GetParam())), std::get<1>(GetParam()),
+                          std::get<0>(GetParam()));
   PrefixStore store({.folder = folder.path()});
   struct Answer {
     std::vector<std::vector<float>> logits;
@@ -100,7 +108,7 @@ TEST_P(PrefixStates, AHitHasTheBitsOfAFreshRun) {
                                 .model = "tiny",
                                 .unit = unit(),
                                 .draft = {},
-                                .states = recurrent_shape(config, model.weights.dtype()),
+                                .states = snapshot_shape(config, model.weights.dtype(), options.k_type, options.v_type),
                                 .states_at = snapshot_positions(tokens, unit()),
                                 .prompt = prompt});
       options.prefix = prefix.get();
@@ -206,11 +214,12 @@ TEST_P(PrefixStates, DamagedStatesAreAMissToThoseBefore) {
     bytes[at] = static_cast<char>(bytes[at] ^ 16);
     folder.write(file, bytes);
   };
-  const RecurrentShape shape = [&] {
+  const SnapshotShape shape = [&] {
     const Engine engine(options(""));
-    return recurrent_shape(engine.config(), engine.dtype());
+    const DType rows = std::get<1>(GetParam());
+    return snapshot_shape(engine.config(), engine.dtype(), rows, rows);
   }();
-  const size_t part = StateSnapshots::part_bytes(shape), conv = shape.state_bytes();
+  const size_t part = StateSnapshots::part_bytes(shape), second = shape.elements.front().bytes;
   ASSERT_EQ(good.size(), part * static_cast<size_t>(shape.layers));
   struct Damage {
     const char* what;
@@ -219,9 +228,9 @@ TEST_P(PrefixStates, DamagedStatesAreAMissToThoseBefore) {
   };
   const std::string bytes_said = "are not those that were written";
   const std::vector<Damage> damages = {
-      {"a state", [&] { flipped(data, 5); }, bytes_said},
-      {"the convolution's inputs", [&] { flipped(data, conv + 3); }, bytes_said},
-      {"the zeros behind", [&] { flipped(data, part - 1); }, bytes_said},
+      {"a state, or keys", [&] { flipped(data, 5); }, bytes_said},
+      {"the convolution's inputs, or values", [&] { flipped(data, second + 3); }, bytes_said},
+      {"the zeros behind, or the last value", [&] { flipped(data, part - 1); }, bytes_said},
       {"the last layer", [&] { flipped(data, good.size() - part + 9); }, bytes_said},
       {"cut short", [&] { folder.write(data, good.substr(0, good.size() - part)); }, "data of another size"},
       {"no data", [&] { std::filesystem::remove(folder / data); }, "no data beside it"},

@@ -1,6 +1,7 @@
 // Gemma 3: a tiny model in a directory and in a GGUF file is one model; what the family refuses.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -73,6 +74,9 @@ TEST(Gemma3, BothFormatsAreOneModel) {
     EXPECT_EQ(b.rope.factor, a.rope.factor);
     EXPECT_EQ(b.local_rope->theta, a.local_rope->theta);
     EXPECT_EQ(b.tied_head, a.tied_head);
+    const auto all = std::count_if(a.layers.begin(), a.layers.end(),
+                                   [](const LayerSpec& layer) { return layer.attention().window == 0; });
+    EXPECT_EQ(a.kv_values(), all * 2 * 32);  // layers with a window keep few rows
     EXPECT_EQ(b.scaled_embedding, a.scaled_embedding);
     EXPECT_EQ(b.end_ids, a.end_ids);
     const std::vector<DecoderTensor> tensors = decoder_tensors(a);
