@@ -13,6 +13,7 @@ HEADRACE_BODIES(rope_table, RopeTableParams)
 HEADRACE_BODIES(silu_mul, SiluMulParams)
 HEADRACE_BODIES(gate_rows, GateRowsParams)
 HEADRACE_BODIES(scale, ScaleParams)
+HEADRACE_BODIES(softcap, SoftcapParams)
 HEADRACE_BODIES(convert, ConvertParams)
 
 }  // namespace headrace::kernels

@@ -28,13 +28,15 @@ void embedding(const EmbeddingParams& params, ThreadPool& pool) {
 
 void rms_norm(const RmsNormParams& params, ThreadPool& pool) {
   const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
+  float factor = 1.0f;
+  if (params.factor != nullptr) kernels.convert(params.type, DType::kF32, params.factor, &factor, 1);
   for_rows(pool, params.rows, params.cols, [&](int64_t row) {
     if (params.residual != nullptr) {
       const int64_t first = row * params.out_stride;
       return kernels.add_norm({params.x_type, params.type, params.x_type},
                               at(params.x, row * params.x_stride, params.x_type), params.weight,
                               at(params.residual, first, params.x_type), at(params.out, first, params.x_type),
-                              params.cols, params.eps);
+                              params.cols, params.eps, factor);
     }
     kernels.rms_norm({params.x_type, params.type, params.type}, at(params.x, row * params.x_stride, params.x_type),
                      params.weight, at(params.out, row * params.out_stride, params.type), params.cols, params.eps);
@@ -51,8 +53,8 @@ void rope(const RopeParams& params, ThreadPool& pool) {
     const float* cos_sin = params.cos_sin + position * dim;
     const int64_t in = row * params.qkv_stride;
     alignas(64) std::byte room[kMaxNormedHeadDim * sizeof(float)];
-    const auto normed = [&](const std::byte* head, const void* weight) {
-      if (weight == nullptr) return head;
+    const auto normed = [&](const std::byte* head, const void* weight, bool always = false) {
+      if (weight == nullptr && !always) return head;
       kernels.rms_norm({params.type, params.type, params.type}, head, weight, room, dim, params.eps);
       return static_cast<const std::byte*>(room);
     };
@@ -64,7 +66,8 @@ void rope(const RopeParams& params, ThreadPool& pool) {
       const int64_t out = (out_first + row) * params.out_row_stride + head * params.out_head_stride;
       kernels.rotate(params.type, params.k_type, normed(at(params.k, in + head * dim, params.type), params.k_norm),
                      cos_sin, at(params.k_out, out, params.k_type), dim);
-      kernels.convert(params.type, params.v_type, at(params.v, in + head * dim, params.type),
+      kernels.convert(params.type, params.v_type,
+                      normed(at(params.v, in + head * dim, params.type), nullptr, params.v_norm),
                       at(params.v_out, out, params.v_type), dim);
     }
   });
@@ -114,6 +117,14 @@ void scale(const ScaleParams& params, ThreadPool& pool) {
     const int64_t first = run * kRun;
     kernels.scale(params.x_type, params.type, at(params.x, first, params.x_type), params.factor,
                   std::min(kRun, params.count - first));
+  });
+}
+
+void softcap(const SoftcapParams& params, ThreadPool& pool) {
+  const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
+  constexpr int64_t kRun = kInlineElements / 4;
+  for_rows(pool, ceil_div(params.count, kRun), kRun * 4, [&](int64_t run) {
+    kernels.softcap(params.x + run * kRun, params.cap, std::min(kRun, params.count - run * kRun));
   });
 }
 

@@ -24,6 +24,11 @@ float norm_scale(const In* x, int64_t cols, float eps) {
   return 1.0f / __builtin_sqrtf(sum(squares) / static_cast<float>(cols) + eps);
 }
 
+template <typename T>
+HEADRACE_SIMD vf weighted(vf x, const T* weight, int64_t at, int64_t count) {
+  return weight == nullptr ? x : x * load_some(weight + at, count);
+}
+
 template <typename In, typename T, typename Out>
 void rms_norm_of(const void* x_bytes, const void* weight_bytes, void* out_bytes, int64_t cols, float eps) {
   const In* x = static_cast<const In*>(x_bytes);
@@ -31,21 +36,21 @@ void rms_norm_of(const void* x_bytes, const void* weight_bytes, void* out_bytes,
   Out* out = static_cast<Out*>(out_bytes);
   const float scale = norm_scale(x, cols, eps);
   HEADRACE_FOR_LANES(i, count, cols) {
-    store_some(out + i, load_some(x + i, count) * scale * load_some(weight + i, count), count);
+    store_some(out + i, weighted(load_some(x + i, count) * scale, weight, i, count), count);
   }
 }
 
 template <typename In, typename T>
 void add_norm_of(const void* x_bytes, const void* weight_bytes, const void* residual_bytes, void* out_bytes,
-                 int64_t cols, float eps) {
+                 int64_t cols, float eps, float factor) {
   const In* x = static_cast<const In*>(x_bytes);
   const T* weight = static_cast<const T*>(weight_bytes);
   const In* residual = static_cast<const In*>(residual_bytes);
   In* out = static_cast<In*>(out_bytes);
   const float scale = norm_scale(x, cols, eps);
   HEADRACE_FOR_LANES(i, count, cols) {
-    const vf normed = load_some(x + i, count) * scale * load_some(weight + i, count);
-    store_some(out + i, load_some(residual + i, count) + normed, count);
+    const vf normed = weighted(load_some(x + i, count) * scale, weight, i, count);
+    store_some(out + i, (load_some(residual + i, count) + normed) * factor, count);
   }
 }
 
@@ -98,10 +103,10 @@ void rms_norm(const RowTypes& types, const void* x, const void* weight, void* ou
 }
 
 void add_norm(const RowTypes& types, const void* x, const void* weight, const void* residual, void* out, int64_t cols,
-              float eps) {
+              float eps, float factor) {
   with_type(types.type, [&](auto t) {
     using T = decltype(t);
-    (types.in == DType::kF32 ? add_norm_of<float, T> : add_norm_of<T, T>)(x, weight, residual, out, cols, eps);
+    (types.in == DType::kF32 ? add_norm_of<float, T> : add_norm_of<T, T>)(x, weight, residual, out, cols, eps, factor);
   });
 }
 
@@ -162,12 +167,22 @@ void scale(DType x_type, DType type, void* x, float factor, int64_t count) {
   });
 }
 
+// tanh(y) = 1 - 2 / (e^2y + 1).
+void softcap(float* x, float cap, int64_t total) {
+  const float twice = 2.0f / cap;
+  HEADRACE_FOR_LANES(i, count, total) {
+    const vf tanh = splat(1.0f) - splat(2.0f) / (exp(load_some(x + i, count) * twice) + 1.0f);
+    store_some(x + i, tanh * cap, count);
+  }
+}
+
 void exp_each(const float* in, float* out, int64_t total) {
   HEADRACE_FOR_LANES(i, count, total) store_some(out + i, exp(load_some(in + i, count)), count);
 }
 
 }  // namespace
 
-const ElementwiseKernels elementwise_kernels = {rms_norm, add_norm, rotate, convert, silu_mul, gate, scale, exp_each};
+const ElementwiseKernels elementwise_kernels = {rms_norm, add_norm, rotate,  convert, silu_mul,
+                                                gate,     scale,    softcap, exp_each};
 
 }  // namespace headrace::kernels::HEADRACE_ISA_NAMESPACE

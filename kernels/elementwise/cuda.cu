@@ -34,6 +34,14 @@ __global__ void __launch_bounds__(kThreads) embedding_kernel(EmbeddingParams p, 
   }
 }
 
+// A norm's weights; null: 1.
+__device__ void load_weights(DType type, const void* weight, int64_t col, int count, bool aligned,
+                             float (&to)[kChunk]) {
+  if (weight != nullptr) return load_chunk(type, weight, col, count, aligned, to);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) to[i] = 1.0f;
+}
+
 // ---- rms_norm -------------------------------------------------------------------------------------------------------
 
 // The sum over the block, in every thread: lanes by halves, then warps in order.
@@ -69,15 +77,16 @@ __global__ void __launch_bounds__(kNormThreads) rms_norm_kernel(RmsNormParams p,
     add(x);
   }
   const float scale = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(p.cols) + p.eps);
+  const float factor = kAdds && p.factor != nullptr ? load_one(p.type, p.factor, 0) : 1.0f;
   const auto finish = [&](const float(&values)[kChunk], int64_t col) {
     const int count = chunk_count(p.cols, col);
-    load_chunk(p.type, p.weight, col, count, aligned, weight);
+    load_weights(p.type, p.weight, col, count, aligned, weight);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) x[i] = values[i] * scale * weight[i];
     if constexpr (kAdds) {
       load_chunk(p.x_type, p.residual, out + col, count, aligned, weight);
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) x[i] = weight[i] + x[i];
+      for (int i = 0; i < kChunk; ++i) x[i] = (weight[i] + x[i]) * factor;
     }
     store_chunk(kAdds ? p.x_type : p.type, p.out, out + col, count, aligned, x);
   };
@@ -156,23 +165,33 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(RopeParams p, RopeAligne
   }
 }
 
+constexpr int kWarpChunk = 32 * kChunk;  // elements that a warp reads at once
+
 // A head that a warp normalises, with the order of sums that rms_norm_kernel has for a row of its length, as rounded
 // elements in shared memory.
 __device__ void normalise_head(const RopeParams& p, const void* in, int64_t from, bool aligned, const void* weight,
                                bool weight_aligned, float* to) {
-  static_assert(kMaxNormedHeadDim <= 32 * kChunk && kMaxNormedHeadDim <= kKept * kChunk * 32);
-  const int64_t i = threadIdx.x % 32 * kChunk;
-  const int count = chunk_count(p.head_dim, i);
-  float x[kChunk], w[kChunk], squares = 0.0f;
-  load_chunk(p.type, in, from + i, count, aligned, x);
-  load_chunk(p.type, weight, i, count, weight_aligned, w);
+  static_assert(kMaxNormedHeadDim <= kKept * kWarpChunk);
+  const int64_t first = threadIdx.x % 32 * kChunk;
+  float x[kKept][kChunk], w[kChunk], squares = 0.0f;
 #pragma unroll
-  for (int j = 0; j < kChunk; ++j) squares = fmaf(x[j], x[j], squares);
+  for (int n = 0; n < kKept; ++n) {
+    const int64_t i = first + n * kWarpChunk;
+    load_chunk(p.type, in, from + i, chunk_count(p.head_dim, i), aligned, x[n]);
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j) squares = fmaf(x[n][j], x[n][j], squares);
+  }
   squares = warp_sum(squares);
   const float scale = 1.0f / sqrtf(squares / static_cast<float>(p.head_dim) + p.eps);
 #pragma unroll
-  for (int j = 0; j < kChunk; ++j) {
-    if (j < count) to[i + j] = rounded_to(p.type, x[j] * scale * w[j]);
+  for (int n = 0; n < kKept; ++n) {
+    const int64_t i = first + n * kWarpChunk;
+    const int count = chunk_count(p.head_dim, i);
+    load_weights(p.type, weight, i, count, weight_aligned, w);
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j) {
+      if (j < count) to[i + j] = rounded_to(p.type, x[n][j] * scale * w[j]);
+    }
   }
 }
 
@@ -192,10 +211,17 @@ __global__ void __launch_bounds__(kThreads) norm_rope_kernel(RopeParams p, RopeA
   const int64_t to = is_q ? from : out_row * p.out_row_stride + head * p.out_head_stride;
   const int64_t first = static_cast<int64_t>(threadIdx.x % 32) * kChunk;
   if (is_v) {
-    float values[kChunk];
-    const int count = chunk_count(p.head_dim, first);
-    load_chunk(p.type, p.v, from + first, count, aligned.qkv, values);
-    store_chunk(p.v_type, p.v_out, to + first, count, aligned.v_out, values);
+    if (p.v_norm) normalise_head(p, p.v, from, aligned.qkv, nullptr, false, heads[warp]);
+    for (int64_t i = first; i < p.head_dim; i += kWarpChunk) {  // a lane reads what it has written
+      float values[kChunk];
+      const int count = chunk_count(p.head_dim, i);
+      if (p.v_norm) {
+        load_chunk(heads[warp] + i, count, false, values);
+      } else {
+        load_chunk(p.type, p.v, from + i, count, aligned.qkv, values);
+      }
+      store_chunk(p.v_type, p.v_out, to + i, count, aligned.v_out, values);
+    }
     return;
   }
   normalise_head(p, is_q ? p.q : p.k, from, aligned.qkv, is_q ? p.q_norm : p.k_norm, aligned.norms, heads[warp]);
@@ -271,6 +297,14 @@ __global__ void __launch_bounds__(kThreads) scale_kernel(ScaleParams p, bool ali
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) values[i] = rounded_to(p.type, values[i] * p.factor);
   store_chunk(p.x_type, p.x, first, count, aligned, values);
+}
+
+// ---- softcap --------------------------------------------------------------------------------------------------------
+
+// Grid: blocks of elements.
+__global__ void __launch_bounds__(kThreads) softcap_kernel(SoftcapParams p) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < p.count) p.x[i] = tanhf(p.x[i] / p.cap) * p.cap;
 }
 
 // ---- convert --------------------------------------------------------------------------------------------------------
@@ -353,6 +387,10 @@ void scale(const ScaleParams& params, Stream& stream) {
   const bool aligned = chunks_aligned(params.x, params.x_type, kChunk);
   launch_on(cuda_stream(stream), "scale", {blocks(ceil_div(params.count, kChunk)), 1, kThreads}, scale_kernel, params,
             aligned);
+}
+
+void softcap(const SoftcapParams& params, Stream& stream) {
+  launch_on(cuda_stream(stream), "softcap", {blocks(params.count), 1, kThreads}, softcap_kernel, params);
 }
 
 void convert(const ConvertParams& params, Stream& stream) {

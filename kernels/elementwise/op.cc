@@ -23,6 +23,7 @@ void rms_norm(const RmsNormParams& params, Stream& stream) {
   CHECK(params.x_type == params.type || (params.x_type == DType::kF32 && params.x != params.out),
         "x_type=", dtype_name(params.x_type), " type=", dtype_name(params.type));
   CHECK(params.residual == nullptr || params.x != params.out);
+  CHECK(params.factor == nullptr || params.residual != nullptr);
   if (params.rows == 0) return;
   dispatch(kernels::cpu::rms_norm, kernels::cuda::rms_norm, params, stream);
 }
@@ -34,6 +35,7 @@ void rope(const RopeParams& params, Stream& stream) {
   CHECK(params.qkv_stride >= params.heads * params.head_dim, "qkv_stride=", params.qkv_stride);
   CHECK(params.q_norm == nullptr || params.head_dim <= kMaxNormedHeadDim, "head_dim=", params.head_dim);
   CHECK(params.kv_heads == 0 || (params.q_norm == nullptr) == (params.k_norm == nullptr));
+  CHECK(!params.v_norm || params.q_norm != nullptr);
   if (params.rows == 0) return;
   dispatch(kernels::cpu::rope, kernels::cuda::rope, params, stream);
 }
@@ -68,6 +70,12 @@ void scale(const ScaleParams& params, Stream& stream) {
         "count=", params.count, " x_type=", dtype_name(params.x_type), " type=", dtype_name(params.type));
   if (params.count == 0) return;
   dispatch(kernels::cpu::scale, kernels::cuda::scale, params, stream);
+}
+
+void softcap(const SoftcapParams& params, Stream& stream) {
+  CHECK(params.count >= 0 && params.cap > 0, "count=", params.count, " cap=", params.cap);
+  if (params.count == 0) return;
+  dispatch(kernels::cpu::softcap, kernels::cuda::softcap, params, stream);
 }
 
 void convert(const ConvertParams& params, Stream& stream) {

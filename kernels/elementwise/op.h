@@ -24,16 +24,17 @@ void embedding(const EmbeddingParams& params, Stream& stream);
 
 // out = x / sqrt(mean(x^2) + eps) * weight, over the last dimension. In place is allowed if the types are the same. The
 // result depends on the values of x alone: x in kF32 with values that `type` can hold has the bits of x in `type`.
-// With a residual, out = residual + that, rounded once.
+// With a residual, out = (residual + that) * factor, rounded once.
 struct RmsNormParams {
   const void* x;       // [rows, cols], rows x_stride elements apart
-  const void* weight;  // [cols]
+  const void* weight;  // [cols]; null: 1
   void* out;           // [rows, cols], rows out_stride elements apart
   DType x_type;        // type, or kF32
   DType type;          // of weight and out; with a residual out has x_type
   int64_t rows, cols, x_stride, out_stride;
   float eps;
   const void* residual = nullptr;  // [rows, cols], as out and of x_type; null: none. May be out itself
+  const void* factor = nullptr;    // [1], of `type`; null: 1. Only with a residual
 };
 void rms_norm(const RmsNormParams& params, Stream& stream);
 
@@ -41,8 +42,9 @@ void rms_norm(const RmsNormParams& params, Stream& stream);
 // any use, by the row itself included (docs/design.md, section 6, rule 4). Sources: the fused q|k|v rows of a product.
 // Destinations: any layout with strides in elements, so a segment ([kv_heads, rows, head_dim]) and a pass's rows
 // ([rows, kv_heads, head_dim]) are handled alike. kv_heads = 0: only q. With q_norm and k_norm (Qwen3) each head of q
-// and k is first normalised as by rms_norm(), rounding included.
-constexpr int64_t kMaxNormedHeadDim = 256;
+// and k is first normalised as by rms_norm(), rounding included; with v_norm (Gemma 4) each head of v, too, without a
+// weight. v may be k, which then is both, before it is normalised.
+constexpr int64_t kMaxNormedHeadDim = 512;
 struct RopeParams {
   void* q;                   // [rows, heads, head_dim], rows qkv_stride elements apart; rotated in place
   const void* k;             // [rows, kv_heads, head_dim], rows qkv_stride elements apart
@@ -58,6 +60,7 @@ struct RopeParams {
   const int32_t* out_first;                 // [1]: the row of k_out and v_out for the first row; null: 0
   const void* q_norm = nullptr;             // [head_dim]; null: no head is normalised
   const void* k_norm = nullptr;
+  bool v_norm = false;  // only with q_norm
   float eps = 0.0f;
 };
 void rope(const RopeParams& params, Stream& stream);
@@ -102,6 +105,14 @@ struct ScaleParams {
   float factor;
 };
 void scale(const ScaleParams& params, Stream& stream);
+
+// x = cap * tanh(x / cap), in place: the logits of models that bound them.
+struct SoftcapParams {
+  float* x;  // [count]
+  int64_t count;
+  float cap;  // above 0
+};
+void softcap(const SoftcapParams& params, Stream& stream);
 
 // The same elements in another type, or in the same: none is kInt8 or kInt4.
 struct ConvertParams {

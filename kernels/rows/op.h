@@ -24,7 +24,7 @@
 
 namespace headrace {
 
-constexpr int64_t kMaxRowHeadDim = 256;  // must be even
+constexpr int64_t kMaxRowHeadDim = 512;  // must be even
 
 // Rows [first_row, first_row + count) of one layer's segment, and the same rows of a segment of the same stride_rows.
 // One of the two holds exact rows, of k_type and v_type: [kv_heads, stride_rows, head_dim]; the other stored ones. K or

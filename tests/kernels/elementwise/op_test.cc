@@ -28,7 +28,7 @@ class ElementwiseTest : public testing_support::KernelTest {
  protected:
   void check_rms_norm(int64_t rows, int64_t cols, int64_t gap, DType x_type, DType type);
   void check_silu_mul(Activation activation, int64_t rows, int64_t cols, DType type);
-  void check_added_norm(int64_t rows, int64_t cols, DType x_type, DType type);
+  void check_added_norm(int64_t rows, int64_t cols, DType x_type, DType type, float factor = 1.0f);
 };
 INSTANTIATE_KERNEL_TEST(ElementwiseTest);
 
@@ -153,8 +153,8 @@ TEST_P(ElementwiseTest, RmsNormOfZerosIsZero) {
   for (float value : download(out, DType::kF16)) EXPECT_EQ(value, 0.0f);
 }
 
-// A branch's output, normalised, on top of what was there before.
-void ElementwiseTest::check_added_norm(int64_t rows, int64_t cols, DType x_type, DType type) {
+// A branch's output, normalised, on top of what was there before; all of it times a factor.
+void ElementwiseTest::check_added_norm(int64_t rows, int64_t cols, DType x_type, DType type, float factor) {
   const std::vector<float> x = rounded(random_values(1, rows * cols, 2.0f), x_type),
                            weight = rounded(random_values(2, cols), type),
                            before = rounded(random_values(3, rows * cols, 4.0f), x_type);
@@ -165,11 +165,12 @@ void ElementwiseTest::check_added_norm(int64_t rows, int64_t cols, DType x_type,
     const double scale = 1 / std::sqrt(squares / static_cast<double>(cols) + 1e-6);
     for (int64_t i = 0; i < cols; ++i) {
       const double normed = static_cast<double>(x[index_of(row * cols + i)]) * scale * weight[index_of(i)];
-      expected.push_back(before[index_of(row * cols + i)] + normed);
+      expected.push_back((before[index_of(row * cols + i)] + normed) * static_cast<double>(factor));
       magnitude.push_back(std::fabs(before[index_of(row * cols + i)]) + std::fabs(normed) + 1e-30);
     }
   }
-  const DeviceArray in = upload(x, x_type), weights = upload(weight, type), out = upload(before, x_type);
+  const DeviceArray in = upload(x, x_type), weights = upload(weight, type), out = upload(before, x_type),
+                    one = upload({factor}, type);
   rms_norm({.x = in.data(),
             .weight = weights.data(),
             .out = out.data(),
@@ -180,7 +181,8 @@ void ElementwiseTest::check_added_norm(int64_t rows, int64_t cols, DType x_type,
             .x_stride = cols,
             .out_stride = cols,
             .eps = 1e-6f,
-            .residual = out.data()},
+            .residual = out.data(),
+            .factor = factor == 1.0f ? nullptr : one.data()},
            stream());
   expect_close(download(out, x_type), expected, magnitude, x_type,
                str("added norm ", rows, " x ", cols, " ", dtype_name(x_type), " ", dtype_name(type)));
@@ -191,8 +193,38 @@ TEST_P(ElementwiseTest, NormOfABranchIsAdded) {
     for (const int64_t cols : {1, 7, 576, 5376, 9001}) {
       check_added_norm(1, cols, type, type);
       check_added_norm(5, cols, DType::kF32, type);
+      check_added_norm(5, cols, DType::kF32, type, 0.40625f);
+      check_added_norm(3, cols, type, type, 0.0859375f);
     }
     check_added_norm(300, 576, type, type);  // enough for the pool
+  }
+}
+
+TEST_P(ElementwiseTest, NormWithoutAWeight) {
+  for (const DType type : kAllTypes) {
+    for (const int64_t cols : {1, 7, 512, 5376, 9001}) {
+      const DeviceArray x = upload(random_values(1, 3 * cols), type),
+                        ones = upload(std::vector<float>(index_of(cols), 1.0f), type), plain = output(x.bytes),
+                        weighted = output(x.bytes);
+      rms_norm({x.data(), nullptr, plain.data(), type, type, 3, cols, cols, cols, 1e-6f}, stream());
+      rms_norm({x.data(), ones.data(), weighted.data(), type, type, 3, cols, cols, cols, 1e-6f}, stream());
+      EXPECT_TRUE(download(plain) == download(weighted)) << dtype_name(type) << " " << cols;
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, SoftcapBoundsValues) {
+  for (const int64_t count : {1, 7, 577, 50001}) {  // the last: enough for the pool
+    std::vector<float> before = random_values(1, count, 40.0f);
+    if (count > 7) before[1] = 1e30f, before[2] = -1e30f, before[3] = 0.0f;
+    std::vector<double> expected, magnitude;
+    for (const float value : before) {
+      expected.push_back(30.0 * std::tanh(static_cast<double>(value) / 30.0));
+      magnitude.push_back(30.0);
+    }
+    const DeviceArray x = upload(before, DType::kF32);
+    softcap({.x = x.as<float>(), .count = count, .cap = 30.0f}, stream());
+    expect_close(download(x, DType::kF32), expected, magnitude, DType::kF32, str("softcap ", count));
   }
 }
 
@@ -470,22 +502,33 @@ TEST_P(RopeTest, NormalisesHeads) {
   constexpr float kEps = 1e-6f;
   for (DType type : kAllTypes) {
     for (DType k_type : {DType::kF32, DType::kBF16}) {
-      for (int64_t dim : {2, 6, 34, 64, 128, 256}) {
+      for (int64_t dim : {2, 6, 34, 64, 128, 256, 330, 512}) {
         const DeviceArray x = upload(random_values(1, kRows * kAll * dim, 3.0f), type),
                           q_norm = upload(random_values(2, dim), type), k_norm = upload(random_values(3, dim), type),
+                          ones = upload(std::vector<float>(index_of(dim), 1.0f), type),
                           table = upload_raw(random_values(4, 2 * kTableRows * dim)),
                           positions = upload_raw(std::vector<int32_t>{17, 0, 49});
         const uint64_t kv_bytes = index_of(kRows * kKvHeads * dim) * dtype_bytes(k_type);
         const int64_t element = static_cast<int64_t>(dtype_bytes(type)), stride = kAll * dim;
-        const auto run = [&](bool before) {
-          const DeviceArray qkv = upload(download(x)), k_out = output(kv_bytes), v_out = output(kv_bytes);
+        enum class Values { kPlain, kNormed, kOfK };  // v as it is; normalised; and made from k itself
+        const auto run = [&](bool before, Values values) {
+          const bool of_k = values == Values::kOfK;
+          std::vector<std::byte> values_of_x = download(x);
+          for (int64_t row = 0; of_k && row < kRows; ++row) {
+            std::byte* const k = values_of_x.data() + (row * stride + kHeads * dim) * element;
+            std::memcpy(k + kKvHeads * dim * element, k, index_of(kKvHeads * dim * element));
+          }
+          const DeviceArray qkv = upload(values_of_x), k_out = output(kv_bytes), v_out = output(kv_bytes);
           RopeParams params{};
           params.q = qkv.data();
           params.k = qkv.data() + kHeads * dim * element;
-          params.v = qkv.data() + (kHeads + kKvHeads) * dim * element;
-          for (int64_t head = 0; before && head < kHeads + kKvHeads; ++head) {
+          params.v = of_k && !before ? params.k : qkv.data() + (kHeads + kKvHeads) * dim * element;
+          const int64_t normed = kHeads + (values == Values::kPlain ? 1 : 2) * kKvHeads;
+          for (int64_t head = 0; before && head < normed; ++head) {
             std::byte* const at = qkv.data() + head * dim * element;
-            const void* const weight = head < kHeads ? q_norm.data() : k_norm.data();
+            const void* const weight = head < kHeads              ? q_norm.data()
+                                       : head < kHeads + kKvHeads ? k_norm.data()
+                                                                  : ones.data();
             rms_norm({at, weight, at, type, type, kRows, dim, stride, stride, kEps}, stream());
           }
           params.positions = positions.as<int32_t>();
@@ -506,6 +549,7 @@ TEST_P(RopeTest, NormalisesHeads) {
           if (!before) {
             params.q_norm = q_norm.data();
             params.k_norm = k_norm.data();
+            params.v_norm = values != Values::kPlain;
             params.eps = kEps;
           }
           rope(params, stream());
@@ -518,7 +562,10 @@ TEST_P(RopeTest, NormalisesHeads) {
           all.insert(all.end(), v.begin(), v.end());
           return all;
         };
-        EXPECT_TRUE(run(false) == run(true)) << dtype_name(type) << " to " << dtype_name(k_type) << ", " << dim;
+        for (const Values values : {Values::kPlain, Values::kNormed, Values::kOfK}) {
+          EXPECT_TRUE(run(false, values) == run(true, values))
+              << dtype_name(type) << " to " << dtype_name(k_type) << ", " << dim << ", " << static_cast<int>(values);
+        }
       }
     }
   }

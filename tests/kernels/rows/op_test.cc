@@ -65,7 +65,7 @@ struct RowsCase {
 std::vector<RowsCase> rows_cases(bool with_int4) {
   std::vector<RowsCase> cases;
   for (DType type : kAllTypes) {
-    for (int64_t head_dim : {2, 18, 64, 80, 96, 128, 256}) {
+    for (int64_t head_dim : {2, 18, 64, 80, 96, 128, 256, 512}) {
       if (head_dim > 80 && type != DType::kBF16) continue;
       cases.push_back({2, head_dim, 13, 0, 13, type, DType::kInt8});
       cases.push_back({1, head_dim, 29, 3, 25, type, DType::kInt8});
