@@ -48,6 +48,7 @@ Bpe::Bpe(BpeDefinition definition) : definition_(std::move(definition)) {
   } else {
     build_characters();
   }
+  if (definition_.whole_line_ends) build_line_ends();
   if (!definition_.ignore_merges) definition_.words.clear();  // no longer needed; half of a vocabulary's memory
 }
 
@@ -92,6 +93,23 @@ void Bpe::build_characters() {
       }
     }
   }
+}
+
+void Bpe::build_line_ends() {
+  for (const auto& [word, id] : definition_.words) {
+    if (word.find_first_not_of('\n') != std::string::npos) continue;
+    if (word.size() >= line_ends_.size()) line_ends_.resize(word.size() + 1, -1);
+    line_ends_[word.size()] = id;
+  }
+}
+
+// The token that a word is, where such words are not split; else -1.
+int32_t Bpe::whole_word(std::string_view word) const {
+  if (word.size() < line_ends_.size() && word.find_first_not_of('\n') == std::string_view::npos)
+    return line_ends_[word.size()];
+  if (!definition_.ignore_merges) return -1;
+  const auto found = definition_.words.find(std::string(word));
+  return found == definition_.words.end() ? -1 : found->second;
 }
 
 int32_t Bpe::character_token(char32_t character) const {
@@ -196,12 +214,9 @@ void Bpe::merge(Scratch* scratch) const {
 void Bpe::encode(std::string_view word, Scratch* scratch, std::vector<int32_t>* out) const {
   if (word.empty()) return;
   CHECK(word.size() < INT32_MAX, "a word of ", word.size(), " bytes");
-  if (definition_.ignore_merges) {
-    const auto found = definition_.words.find(std::string(word));
-    if (found != definition_.words.end()) {
-      out->push_back(found->second);
-      return;
-    }
+  if (const int32_t whole = whole_word(word); whole >= 0) {
+    out->push_back(whole);
+    return;
   }
   std::vector<int32_t>& places = scratch->places;
   places.clear();

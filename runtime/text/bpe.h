@@ -17,9 +17,10 @@ struct BpeMerge {
 };
 
 struct BpeDefinition {
-  bool byte_level = false;     // initial symbols are bytes; otherwise characters
-  bool ignore_merges = false;  // a word that is a token is not split
-  bool byte_fallback = false;  // a character without a token becomes its bytes' tokens, if all exist
+  bool byte_level = false;       // initial symbols are bytes; otherwise characters
+  bool ignore_merges = false;    // a word that is a token is not split
+  bool whole_line_ends = false;  // the same of words of line ends alone
+  bool byte_fallback = false;    // a character without a token becomes its bytes' tokens, if all exist
   bool fuse_unk = false;
   int32_t unk = -1;  // for a character without a token; -1: the character is dropped, as in the reference
   // The text of each token inside a word: bytes (byte_level) or characters. Without special tokens, so that no text can
@@ -59,6 +60,8 @@ class Bpe {
   void build_pairs();
   void build_bytes();
   void build_characters();
+  void build_line_ends();
+  int32_t whole_word(std::string_view word) const;
   void add_symbols(std::string_view word, std::vector<int32_t>* symbols) const;
   int32_t character_token(char32_t character) const;
   bool byte_symbols(std::string_view character, std::vector<int32_t>* symbols) const;
@@ -71,6 +74,7 @@ class Bpe {
   std::array<int32_t, 256> byte_symbols_;
   std::array<int32_t, 128> ascii_;  // character symbols
   std::unordered_map<char32_t, int32_t> characters_;
+  std::vector<int32_t> line_ends_;  // by their number: the token of so many; -1: there is none. Of whole_line_ends
   std::vector<bool> joins_;  // one bit per hash of a pair of characters, or of bytes, that occurs inside some token
 };
 

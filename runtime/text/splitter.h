@@ -31,6 +31,9 @@ inline constexpr std::string_view kSeedCoderPattern =
 inline constexpr std::string_view kTekkenPattern =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+// Gemma 4: lines, and the line ends between them.
+inline constexpr std::string_view kLinesPattern = R"([^\n]+|\n+)";
+
 // What a pattern's matches, and the text between them, become (the reference's SplitDelimiterBehavior).
 struct SplitRule {
   enum Behavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };

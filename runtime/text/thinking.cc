@@ -12,8 +12,10 @@ constexpr size_t kMostSpace = 64;  // bytes between the opening mark and the pro
 struct KnownMarks {
   std::string_view open, close;
 };
-constexpr auto kKnown =
-    std::to_array<KnownMarks>({{"<think>", "</think>"}, {"<seed:think>", "</seed:think>"}, {"[THINK]", "[/THINK]"}});
+constexpr auto kKnown = std::to_array<KnownMarks>({{"<think>", "</think>"},
+                                                   {"<seed:think>", "</seed:think>"},
+                                                   {"[THINK]", "[/THINK]"},
+                                                   {"<|channel>thought", "<channel|>"}});
 
 size_t first_text(std::string_view text) { return std::min(text.find_first_not_of(kThinkingSpace), text.size()); }
 

@@ -1,6 +1,6 @@
 // Reads a GGUF file's vocabulary. Byte-level families name their pre-tokenizer. SentencePiece families have a score per
 // token instead of a list of merges: of all neighbours whose concatenation is a token, the pair with the best score
-// merges first.
+// merges first. Gemma 4's has the same symbols, and merges.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -53,8 +53,11 @@ class VocabularyLoader {
       read_byte_level();
     } else if (vocabulary_.model == "llama") {
       read_sentencepiece();
+    } else if (vocabulary_.model == "gemma4") {
+      read_gemma4();
     } else {
-      refuse(str("tokenizer.ggml.model '", vocabulary_.model, "' is not supported"), "supported are gpt2 and llama");
+      refuse(str("tokenizer.ggml.model '", vocabulary_.model, "' is not supported"),
+             "supported are gpt2, llama and gemma4");
     }
     return std::move(parts_);
   }
@@ -69,6 +72,9 @@ class VocabularyLoader {
   void read_tokens();
   void read_byte_level();
   void read_sentencepiece();
+  void read_gemma4();
+  void add_listed_merges();
+  void add_characters();
   void add_scored_merges();
   void add_ends(bool bos_by_default);
 
@@ -93,8 +99,8 @@ void VocabularyLoader::check_sizes() const {
     refuse(str("tokenizer.ggml.token_type has ", vocabulary_.types.size(), " entries for ", count, " tokens"));
   if (vocabulary_.model == "llama" && vocabulary_.scores.size() != count)
     refuse(str("tokenizer.ggml.scores has ", vocabulary_.scores.size(), " entries for ", count, " tokens"));
-  if (vocabulary_.model == "gpt2" && vocabulary_.merges.empty())
-    refuse("tokenizer.ggml.merges is missing: without merges every byte would be a token of its own",
+  if (vocabulary_.model != "llama" && vocabulary_.merges.empty())
+    refuse("tokenizer.ggml.merges is missing: without merges every character would be a token of its own",
            "convert the model again");
 }
 
@@ -155,6 +161,11 @@ void VocabularyLoader::read_byte_level() {
     parts_.prefix = ' ';
   }
   define_words(excluded_, &parts_);
+  add_listed_merges();
+  add_ends(pre->add_bos);
+}
+
+void VocabularyLoader::add_listed_merges() {
   std::vector<NamedMerge> merges;
   for (size_t i = 0; i < vocabulary_.merges.size(); ++i) {
     const std::string_view text = vocabulary_.merges[i];
@@ -164,7 +175,6 @@ void VocabularyLoader::read_byte_level() {
     merges.push_back({text.substr(0, space), text.substr(space + 1)});
   }
   define_merges(merges, &parts_, ids_);
-  add_ends(pre->add_bos);
 }
 
 void VocabularyLoader::add_scored_merges() {
@@ -185,11 +195,28 @@ void VocabularyLoader::add_scored_merges() {
   }
 }
 
-void VocabularyLoader::read_sentencepiece() {
+// Characters, with bytes for those without a token.
+void VocabularyLoader::add_characters() {
   parts_.bpe.byte_fallback = parts_.decoder.byte_fallback = true;
   parts_.bpe.fuse_unk = true;
   parts_.bpe.unk = checked(vocabulary_.unk, "unknown");
   define_words(excluded_, &parts_);
+}
+
+// Nothing merges across the end of a line; a run of line ends that is a token is taken as a whole.
+void VocabularyLoader::read_gemma4() {
+  add_characters();
+  parts_.bpe.whole_line_ends = true;
+  add_listed_merges();
+  parts_.splits.push_back({Regex(kLinesPattern, Regex::Syntax::kPattern, vocabulary_.source)});
+  parts_.normalizer = Normalizer({{NormalizerStep::kReplace, " ", kMetaspace}});
+  parts_.decoder.replacements = {{kMetaspace, " "}};
+  add_ends(true);
+  if (parts_.bos >= 0) parts_.before = {parts_.bos};  // whatever add_bos_token says
+}
+
+void VocabularyLoader::read_sentencepiece() {
+  add_characters();
   add_scored_merges();
   std::vector<NormalizerStep> steps = {{NormalizerStep::kReplace, " ", kMetaspace}};
   parts_.decoder.replacements = {{kMetaspace, " "}};

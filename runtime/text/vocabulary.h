@@ -11,11 +11,12 @@ namespace headrace {
 
 struct Vocabulary {
   std::string source;  // the file, for errors
-  std::string model;   // "gpt2" (byte-level BPE) or "llama" (SentencePiece-style BPE with byte fallback)
+  // "gpt2" (byte-level BPE), "llama" (SentencePiece-style BPE with byte fallback) or "gemma4" (the same by merges)
+  std::string model;
   std::string pre;  // the pre-tokenizer: "gpt-2", "default", "smollm", "llama-bpe", "dbrx", "qwen2", …; of gpt2 only
   std::vector<std::string> tokens;
   std::vector<int32_t> types;       // 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
-  std::vector<std::string> merges;  // "left right"; byte-level BPE
+  std::vector<std::string> merges;  // "left right"; not of llama
   std::vector<float> scores;        // SentencePiece
   int32_t bos = -1, eos = -1, eot = -1, unk = -1, pad = -1;
   std::optional<bool> add_bos, add_eos, add_space_prefix;

@@ -45,6 +45,17 @@ TEST(Thinking, SplitsAText) {
   }
 }
 
+// Gemma 4's opening mark is a token and a word.
+TEST(Thinking, MarksOfSeveralTokens) {
+  const ThinkingMarks marks = {"<|channel>thought", "<channel|>"};
+  ThinkingPlace::Parts parts = split_thinking(marks, false, "<|channel>thought\nWhy?\n<channel|>Yes");
+  EXPECT_EQ(parts.thinking, "Why?");
+  EXPECT_EQ(parts.answer, "Yes");
+  parts = split_thinking(marks, false, "<|channel>other");
+  EXPECT_EQ(parts.thinking, "");
+  EXPECT_EQ(parts.answer, "<|channel>other");
+}
+
 // Nothing that was passed on is taken back, wherever the text is cut.
 TEST(Thinking, SplitsPiecesAsTheWhole) {
   for (const SplitCase& one : split_cases()) {

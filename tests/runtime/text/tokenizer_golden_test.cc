@@ -149,5 +149,64 @@ TEST(GoldenTokenizers, SentencePieceWithoutASpacePrefix) {
   EXPECT_NE(testing::encode(ours, " a"), testing::encode(ours, "a"));
 }
 
+// Gemma 4's has merges, as its tokenizer.json, but none of them crosses the end of a line.
+struct Gemma4Vocabulary {
+  Json json = testing::read_json("llama2.tokenizer.json");
+  Vocabulary vocabulary;
+
+  Gemma4Vocabulary() {
+    json["normalizer"] = json["normalizer"]["normalizers"][1];
+    Json& decoders = json["decoder"]["decoders"];
+    decoders.erase(decoders.size() - 1);  // Strip
+    vocabulary = vocabulary_of(json, "");
+    vocabulary.model = "gemma4";
+    vocabulary.unk = 0;
+    vocabulary.bos = 1;
+    for (size_t i = 3; i < 259; ++i) vocabulary.types[i] = 6;
+  }
+};
+
+TEST(GoldenTokenizers, Gemma4ByMerges) {
+  Gemma4Vocabulary both;
+  both.vocabulary.add_bos = false;  // BOS begins every text all the same
+  const Tokenizer reference = testing::load(both.json), ours = Tokenizer::from_vocabulary(both.vocabulary);
+  size_t lines = 0;
+  for (const Json& row : testing::read_json("llama2.ids.json")) {
+    const auto text = row.at("text").get<std::string>();
+    std::vector<int32_t> expected;
+    for (size_t begin = 0, end = 0; begin < text.size(); begin = end, ++lines) {
+      const bool in_line = text[begin] != '\n';
+      end = std::min(text.size(), in_line ? text.find('\n', begin) : text.find_first_not_of('\n', begin));
+      const auto ids = testing::encode(reference, text.substr(begin, end - begin), SpecialTokens::kAsText);
+      expected.insert(expected.end(), ids.begin(), ids.end());
+    }
+    const auto ids = testing::encode(ours, text, SpecialTokens::kAsText);
+    EXPECT_EQ(ids, expected) << text;
+    EXPECT_EQ(ours.decode(ids), reference.decode(ids)) << text;
+  }
+  EXPECT_GT(lines, 400u);
+  EXPECT_EQ(ours.encode("a", AddBos::kYes, SpecialTokens::kParse)[0], 1);
+}
+
+// A run of line ends that is a token is one, whatever the merges make of it; a longer run is not.
+TEST(GoldenTokenizers, Gemma4TakesLineEndsAsAWhole) {
+  Gemma4Vocabulary both;
+  const auto five = static_cast<int32_t>(both.vocabulary.tokens.size());
+  const Tokenizer before = Tokenizer::from_vocabulary(both.vocabulary);
+  both.vocabulary.tokens.push_back("\n\n\n\n\n");
+  both.vocabulary.types.push_back(1);
+  const Tokenizer after = Tokenizer::from_vocabulary(both.vocabulary);
+  const auto count = [&](const std::string& text) {
+    const auto ids = testing::encode(after, text);
+    return std::count(ids.begin(), ids.end(), five);
+  };
+  EXPECT_EQ(count("a\n\n\n\n\nb"), 1);
+  for (const char* text : {"a\n\n\n\nb", "a\n\n\n\n\n\nb", "\n\n\n", "a"}) {
+    EXPECT_EQ(count(text), 0) << text;
+    EXPECT_EQ(testing::encode(after, text), testing::encode(before, text)) << text;
+  }
+  EXPECT_EQ(after.decode(testing::encode(after, "a\n\n\n\n\n  b\n")), "a\n\n\n\n\n  b\n");
+}
+
 }  // namespace
 }  // namespace headrace

@@ -38,9 +38,26 @@ std::vector<Text> slow_texts() {
           {"prose", repeated("The channel brings water to the turbine; 42 of them do, don't they?\n", kBytes)}};
 }
 
+// Gemma 4's, whose words are lines: the llama2 vocabulary by its merges.
+Tokenizer by_lines() {
+  const testing::Json json = testing::read_json("llama2.tokenizer.json");
+  Vocabulary out;
+  out.source = "model.gguf";
+  out.model = "gemma4";
+  out.tokens.resize(json["model"]["vocab"].size());
+  out.types.assign(out.tokens.size(), 1);
+  for (const auto& [name, id] : json["model"]["vocab"].items()) out.tokens[id.get<size_t>()] = name;
+  for (size_t i = 3; i < 259; ++i) out.types[i] = 6;
+  for (const testing::Json& merge : json["model"]["merges"])
+    out.merges.push_back(merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  return Tokenizer::from_vocabulary(out);
+}
+
 TEST(TokenizerSpeed, NoTextIsQuadratic) {
-  for (const char* family : {"gpt2", "llama3", "qwen2", "llama2"}) {
-    const Tokenizer tokenizer = testing::load(testing::read_json(std::string(family) + ".tokenizer.json"));
+  for (const char* family : {"gpt2", "llama3", "qwen2", "llama2", "gemma4"}) {
+    const Tokenizer tokenizer = std::string_view(family) == "gemma4"
+                                    ? by_lines()
+                                    : testing::load(testing::read_json(std::string(family) + ".tokenizer.json"));
     for (const auto& [name, text] : slow_texts()) {
       const auto start = std::chrono::steady_clock::now();
       const auto ids = testing::encode(tokenizer, text);
