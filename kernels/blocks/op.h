@@ -18,7 +18,7 @@ namespace headrace {
 
 constexpr int64_t kBlockRows = 16;
 constexpr int64_t kMaxBlocks = 65536;  // scored by one call: a context of 1 Mi tokens
-constexpr int64_t kMaxBlockHeadDim = 256;
+constexpr int64_t kMaxBlockHeadDim = 512;
 static_assert(kPrefixTile % kBlockRows == 0);
 
 // Summarises whole blocks of `layers` layers. Keys come from a ring: position p is row p % ring_rows. A segment is such

@@ -16,7 +16,8 @@ constexpr int64_t kMaxExpertCount = 1024, kMaxUsedExpertCount = 32;  // kMaxExpe
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
 constexpr int64_t kMaxHeads = 65536, kMaxHeadDim = 65536;
-constexpr int64_t kMaxComputedHeadDim = 256;  // attention computes 512, other ops (kMaxRowHeadDim, …) no more than this
+constexpr int64_t kMaxComputedHeadDim = 512;  // the most that attention computes (kMaxAttentionHeadDim)
+constexpr int64_t kMaxDraftHeadDim = 256;     // of drafts with a window (kMaxPlacedHeadDim, kMaxChunkHeadDim)
 // Of a recurrent state's keys (kMaxDeltaKeyDim) and values (kMaxDeltaDim).
 constexpr int64_t kMaxStateKeyDim = 128, kMaxStateDim = 256, kStateDimUnit = 8;
 constexpr double kMaxQueryBeta = 1e3;

@@ -25,6 +25,7 @@ Int8PrefillWork Int8PrefillWork::carve(const Size& size, BumpAllocator& allocato
                                 .scale = 1.0f};
   Int8PrefillWork work;
   work.layer = carve_int8_layer(config, size.layer, allocator);
+  if (!attends_in_int8(attention)) return work;
   work.kv.rows = static_cast<int64_t>(round_up(static_cast<uint64_t>(size.prompt), kPrefixTile));
   work.kv.data =
       allocator.take_bytes(int8_kv_bytes(size.layer.backend, work.kv.rows, attention.kv_heads, attention.head_dim));

@@ -25,6 +25,11 @@ struct Int8PrefillWork {
   static Int8PrefillWork carve(const Size& size, BumpAllocator& allocator);
 };
 
+// Whether a layer attends in 8 bits in such a prefill.
+inline bool attends_in_int8(const AttentionSpec& attention) {
+  return attention.window == 0 && attention.head_dim <= kMaxInt8AttentionHeadDim;
+}
+
 // prefill_attention() of a group of rows in 8 bits: converts the layer's rows from `converted` on, up to the last whole
 // tile of the group, and returns where they end. Queries below kInt8CentreRows attend as in prefill_attention().
 int64_t int8_prefill_attention(const PrefillAttentionParams& group, const Int8PrefillWork& work, int64_t converted,

@@ -266,7 +266,7 @@ uint64_t SessionLayout::pinned_work_bytes() const {
 }
 
 uint64_t SessionLayout::int8_row_bytes() const {
-  if (!options_.prefill_int8) return 0;
+  if (!options_.prefill_int8 || !attends_in_int8(config_.attention())) return 0;
   return int8_kv_bytes(device_.backend(), kPrefixTile, shape_.kv_heads, shape_.head_dim) / kPrefixTile;
 }
 

@@ -110,10 +110,10 @@ void Eagle3Checkpoint::check_shapes() {
                 str("tensor ", q->name, " has the shape ", shape_text(q->shape),
                     ": its rows are no even head_dim for the ", c.heads, " heads of its config"));
   c.head_dim = rows / c.heads;
-  if (c.head_dim > kMaxComputedHeadDim)
+  if (c.head_dim > kMaxDraftHeadDim)
     throw_error(ExitCode::kBadInput, path_,
                 str("tensor ", q->name, " has ", rows, " rows for ", c.heads, " heads: head_dim ", c.head_dim,
-                    " is above ", kMaxComputedHeadDim, ", the most that attention computes"));
+                    " is above ", kMaxDraftHeadDim, ", the most that attention computes"));
   check_rope(c.rope, c.head_dim, config_file_);
 
   const std::string p = "midlayer.";

@@ -68,6 +68,9 @@ LongSpecConfig parse(std::string_view text, const std::string& source, const Mod
   config.kv_heads = as_target("num_key_value_heads", kv_heads, last.kv_heads, "number of KV heads");
   const int64_t head_dim = fields.integer_or("head_dim", 1, kMaxHeadDim, config.hidden / heads);
   if (fields.has("head_dim")) as_target("head_dim", head_dim, last.head_dim, "head_dim");
+  if (last.head_dim > kMaxDraftHeadDim)
+    throw_error(ExitCode::kBadInput, fields.source(),
+                str("its target has heads of ", last.head_dim, "; a draft has at most ", kMaxDraftHeadDim));
   config.head_dim = last.head_dim;  // the tensors' shapes must match
   const int64_t vocab = fields.integer_or("vocab_size", 1, kMaxVocab, target.vocab);
   config.vocab = as_target("vocab_size", vocab, target.vocab, "vocabulary");

@@ -4,6 +4,7 @@
 #include "runtime/draft/layer_draft_model.h"
 #include "runtime/draft/small_lm/draft.h"
 #include "runtime/draft/tokenizer.h"
+#include "runtime/model/config_check.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/state_groups.h"
 
@@ -65,6 +66,10 @@ class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
     if (draft->config().local_rope) {
       throw_error(ExitCode::kBadInput, draft->path(),
                   "has layers with a window: models that have them cannot be drafts");
+    }
+    if (const int64_t head_dim = draft->config().attention().head_dim; head_dim > kMaxDraftHeadDim) {
+      throw_error(ExitCode::kBadInput, draft->path(),
+                  str("has heads of ", head_dim, "; a draft has at most ", kMaxDraftHeadDim));
     }
     std::optional<Tokenizer> own;
     if (target.tokenizer != nullptr && draft->has_tokenizer()) own = draft->load_tokenizer();

@@ -140,7 +140,7 @@ class GatherTest : public KernelTest {
 };
 
 TEST_P(GatherTest, CopiesEachHeadsBlocksToTheirSlots) {
-  for (int64_t head_dim : {64, 80, 96, 128, 256}) {
+  for (int64_t head_dim : {64, 80, 96, 128, 256, 512}) {
     reset({.head_dim = head_dim, .out_rows = 80});  // the last block of rows is nobody's
     add({0, 128, 128});
     add({128, 128, 128});
@@ -256,7 +256,7 @@ TEST_P(WindowTest, FollowsTheRingAroundItsEnd) {
 
 TEST_P(WindowTest, KeepsEachSidesTypeAndWidth) {
   for (DType k_type : testing_support::kAllTypes) {
-    for (int64_t head_dim : {6, 80, 96, 256}) {
+    for (int64_t head_dim : {6, 80, 96, 256, 512}) {
       check({2, 2, head_dim, 33, 41, 16, 20, 21, 2, k_type, DType::kF16});
       check({2, 2, head_dim, 33, 41, 16, 57, 0, 0, k_type, DType::kF32});
     }

@@ -89,7 +89,7 @@ class SummariesTest : public BlocksTest {
 
 TEST_P(SummariesTest, AreTheLargestAndTheLeastOfEachElement) {
   for (DType type : kAllTypes) {
-    for (int64_t head_dim : {2, 6, 64, 80, 96, 100, 128, 256}) check({1, 2, head_dim, 160, 10, 0, 10}, type);
+    for (int64_t head_dim : {2, 6, 64, 80, 96, 100, 128, 256, 512}) check({1, 2, head_dim, 160, 10, 0, 10}, type);
   }
 }
 
@@ -254,7 +254,7 @@ class ScoresTest : public BlocksTest {
 
 TEST_P(ScoresTest, OfEveryGroupAndHeadDim) {
   int64_t turn = 0;
-  for (int64_t head_dim : {64, 80, 96, 128, 256}) {
+  for (int64_t head_dim : {64, 80, 96, 128, 256, 512}) {
     for (int64_t group = 1; group <= 8; ++group) {
       const DType type = kAllTypes[turn % 3], k_type = kAllTypes[turn / 3 % 3];
       make({1 + turn++ % 7, group, 2, head_dim, 23, 3, 18, type, k_type});

@@ -299,7 +299,7 @@ TEST(Config, RefusesByNameAndValue) {
       {R"({"num_key_value_heads": 8})", "num_key_value_heads 8"},
       {R"({"head_dim": 15})", "head_dim 15 is odd"},
       {R"({"head_dim": 0})", "head_dim 0"},
-      {R"({"head_dim": 258})", "head_dim 258 is above 256"},
+      {R"({"head_dim": 514})", "head_dim 514 is above 512"},
       {R"({"num_attention_heads": 65536, "num_key_value_heads": 1, "head_dim": 65536})", "65536"},
       {R"({"max_position_embeddings": 0})", "max_position_embeddings 0"},
       {R"({"rms_norm_eps": -1})", "rms_norm_eps -1"},

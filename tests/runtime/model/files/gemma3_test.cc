@@ -138,7 +138,7 @@ TEST(Gemma3, ConfigRefusesByKeyAndValues) {
       {R"({"layer_types": null, "_sliding_window_pattern": 0})", {"_sliding_window_pattern 0"}},
       {R"({"num_key_value_heads": 3})", {"num_attention_heads 2", "num_key_value_heads 3"}},
       {R"({"query_pre_attn_scalar": 0})", {"query_pre_attn_scalar 0"}},
-      {R"({"head_dim": 512})", {"head_dim 512 is above 256"}},
+      {R"({"head_dim": 1024})", {"head_dim 1024 is above 512"}},
       {R"({"hidden_activation": "gelu"})", {"hidden_activation \"gelu\" is not supported"}},
       {R"({"attention_bias": true})", {"attention_bias true"}},
       {R"({"use_bidirectional_attention": true})", {"use_bidirectional_attention true"}},
