@@ -233,7 +233,7 @@ double prefill_attention_ms(const CostInput& in, double tokens) {
   const double int8 = in.plan.prefill_int8 ? in.rates.int8_attention_tflop_per_s : 0;  // heads of 256 are no slower
   const double windows = static_cast<double>(m.window_layers), full = static_cast<double>(m.rows.layers);
   return tflop_ms(full * m.attention_flop(tokens, tokens / 2), int8 > 0 ? int8 : plain) +
-         tflop_ms(windows * m.attention_flop(tokens, m.mean_window(tokens)), plain);
+         tflop_ms(windows * m.window_flop(tokens, m.mean_window(tokens)), plain);
 }
 
 // The rows of each layer are read once more, and written in 8 bits.

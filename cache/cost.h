@@ -58,11 +58,14 @@ struct ModelSizes {
   // What all layers' matrices but experts and the head's take, as a step reads them; 0: type_bytes for each weight.
   uint64_t stored_layers_bytes = 0, stored_head_bytes = 0;
   std::vector<QuantisedBytes> quantised{};  // part of those
+  int64_t attention_weights = 0;            // elements of all attention's matrices, if layers differ; 0: they are alike
   bool qk_norm = false;                     // norms of queries and of keys: two kernels more a layer
   bool gated = false;                       // attention's output is multiplied by gates: more of q, and a kernel more
   RowShape rows{};                          // of the KV cache
   RecurrentSizes recurrent{};
   int64_t window_layers = 0, window = 0;  // layers whose queries see, and which keep, a window of such rows
+  // Of those, a query's elements and the heads of rows; 0: as of the others.
+  int64_t window_width = 0, window_kv_heads = 0, window_head_dim = 0;
   ExpertSizes experts{};
 
   int64_t weights() const;         // elements of all layers' matrices that a token is multiplied with
@@ -75,10 +78,15 @@ struct ModelSizes {
   double attention_flop(double queries, double seen) const {
     return 4 * static_cast<double>(heads * head_dim) * queries * seen;
   }
+  double window_flop(double queries, double seen) const {  // the same of a layer with a window
+    return 4 * static_cast<double>(window_width > 0 ? window_width : heads * head_dim) * queries * seen;
+  }
   int64_t attention_layers() const { return rows.layers + window_layers; }
   RowShape window_rows() const {
     RowShape shape = rows;
     shape.layers = window_layers;
+    if (window_kv_heads > 0) shape.kv_heads = window_kv_heads;
+    if (window_head_dim > 0) shape.head_dim = window_head_dim;
     return shape;
   }
   // The rows that a prompt's queries see of a layer with a window, on average.

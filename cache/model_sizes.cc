@@ -9,7 +9,8 @@ namespace headrace {
 int64_t ModelSizes::shared_weights() const {
   const int64_t attention = hidden * ((gated ? 3 : 2) * heads + 2 * kv_heads) * head_dim;
   const int64_t delta = hidden * (recurrent.in_width() + recurrent.v_width());
-  return attention_layers() * attention + recurrent.layers * delta + layers * hidden * (3 * ffn + experts.count);
+  return (attention_weights > 0 ? attention_weights : attention_layers() * attention) + recurrent.layers * delta +
+         layers * hidden * (3 * ffn + experts.count);
 }
 
 int64_t ModelSizes::weights() const { return shared_weights() + layers * 3 * hidden * experts.used * experts.ffn; }

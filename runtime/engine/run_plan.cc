@@ -158,11 +158,16 @@ ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const 
   }
   add_quantised(weights.head(), &quantised);
   const AttentionSpec& attention = config.attention();
-  int64_t windows = 0, window = 0;
+  int64_t windows = 0, window = 0, window_width = 0, window_kv_heads = 0, window_head_dim = 0, attention_weights = 0;
   for (const LayerSpec& layer : config.layers) {
-    if (!layer.has_attention() || layer.attention().window == 0) continue;
+    if (!layer.has_attention()) continue;
+    attention_weights += config.hidden * (layer.in_width() + layer.out_width());
+    if (layer.attention().window == 0) continue;
     ++windows;
     window = layer.attention().window;
+    window_width = layer.attention().q_width();
+    window_kv_heads = layer.attention().kv_heads;
+    window_head_dim = layer.attention().head_dim;
   }
   return {.layers = config.layer_count(),
           .hidden = config.hidden,
@@ -175,12 +180,16 @@ ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const 
           .stored_layers_bytes = weights.layers_bytes(),
           .stored_head_bytes = stored_bytes(weights.head()),
           .quantised = std::move(quantised),
+          .attention_weights = attention_weights,
           .qk_norm = attention.qk_norm,
           .gated = attention.gated_output,
           .rows = rows,
           .recurrent = recurrent_sizes(config),
           .window_layers = windows,
           .window = window,
+          .window_width = window_width,
+          .window_kv_heads = window_kv_heads,
+          .window_head_dim = window_head_dim,
           .experts = expert_sizes(config, weights)};
 }
 

@@ -19,7 +19,7 @@ RopeParams rope_params(const Pass& pass, const LayerWeights& w, int64_t first, i
   const int64_t start = first * w.spec.attention().in_width();
   return {.q = pass.at(pass.work.qkv, start),
           .k = pass.at(pass.work.qkv, start + a.q_width()),
-          .v = pass.at(pass.work.qkv, start + a.q_width() + a.kv_width()),
+          .v = pass.at(pass.work.qkv, start + a.q_width() + (a.k_is_v ? 0 : a.kv_width())),
           .positions = pass.positions + first,
           .cos_sin = tables.cos_sin,
           .q_table = tables.q_offset(),
@@ -39,6 +39,7 @@ RopeParams rope_params(const Pass& pass, const LayerWeights& w, int64_t first, i
           .out_first = to.first,
           .q_norm = w.q_norm,
           .k_norm = w.k_norm,
+          .v_norm = a.v_norm,
           .eps = pass.eps};
 }
 
@@ -67,8 +68,10 @@ LayerProduct qkv_of(const Pass& pass, const LayerWeights& w, const void* hidden)
   return {.x = hidden, .weight = w.qkv, .bias = w.qkv_bias, .out = pass.work.qkv, .norm = w.input_norm};
 }
 
-// out = residual + what the product makes, which is normalised before unless `norm` is null.
-void add_product(const Pass& pass, LayerProduct p, const void* norm) {
+// out = (residual + what the product makes) * scalar; it is normalised before unless `norm` is null. REQUIRES: without
+// a norm there is no scalar.
+void add_product(const Pass& pass, LayerProduct p, const void* norm, const void* scalar = nullptr) {
+  CHECK(norm != nullptr || scalar == nullptr);
   if (norm == nullptr) return multiply(pass, p);
   void* const out = p.out;
   const void* const residual = p.residual;
@@ -76,7 +79,7 @@ void add_product(const Pass& pass, LayerProduct p, const void* norm) {
   p.residual = nullptr;
   p.wide = true;
   multiply(pass, p);
-  add_branch(pass, {.norm = norm, .cols = p.weight.rows(), .residual = residual, .out = out});
+  add_branch(pass, {.norm = norm, .cols = p.weight.rows(), .residual = residual, .out = out, .scalar = scalar});
 }
 
 }  // namespace
@@ -92,7 +95,8 @@ void add_branch(const Pass& pass, const LayerBranch& branch) {
             .x_stride = branch.cols,
             .out_stride = branch.cols,
             .eps = pass.eps,
-            .residual = branch.residual},
+            .residual = branch.residual,
+            .factor = branch.scalar},
            *pass.stream);
 }
 
@@ -167,7 +171,7 @@ void rotated_qkv_product(const Pass& pass, const LayerWeights& w, const void* hi
   const TraceSpan span(*pass.stream, "qkv");
   const ProductParams params = ready_product(pass, qkv_of(pass, w, hidden));
   const RopeParams turn = rope_params(pass, w, 0, pass.rows, to);
-  if (w.spec.attention().gated_output) {
+  if (w.spec.attention().gated_output || w.spec.attention().k_is_v) {
     product(params, *pass.stream);
     rope(turn, *pass.stream);
   } else {
@@ -206,7 +210,7 @@ void feed_forward(const Pass& pass, const LayerWeights& w, void* hidden) {
       ready_product(pass, {.x = hidden, .weight = w.gate_up, .out = work.gate_up, .norm = w.ffn_norm});
   gated.activation = w.spec.ffn.activation;
   gated_product(gated, work.activated, *pass.stream);
-  add_product(pass, {.x = work.activated, .weight = w.down, .residual = hidden, .out = hidden}, w.down_norm);
+  add_product(pass, {.x = work.activated, .weight = w.down, .residual = hidden, .out = hidden}, w.down_norm, w.scalar);
 }
 
 void layer_output(const Pass& pass, const LayerWeights& w, void* hidden) {
@@ -228,6 +232,12 @@ void output_logits(const Pass& pass, const void* norm, const Weight& head, const
            .path = pass.path,
            .norm = norm_of(pass, norm)},
           *pass.stream);
+}
+
+void output_logits(const Pass& pass, const Weights& weights, const void* hidden, float* logits) {
+  output_logits(pass, weights.final_norm(), weights.head(), hidden, logits);
+  if (weights.logit_cap() == 0) return;
+  softcap({.x = logits, .count = pass.rows * weights.head().rows(), .cap = weights.logit_cap()}, *pass.stream);
 }
 
 AttentionShape attention_shape(const Pass& pass, const AttentionSpec& a) {

@@ -54,12 +54,13 @@ struct LayerNorm {
 };
 void normalise(const Pass& pass, const LayerNorm& norm);
 
-// out = residual + RMSNorm(pass.work.branch), rows of `cols` elements, all of pass.hidden_type.
+// out = (residual + RMSNorm(pass.work.branch)) * scalar, rows of `cols` elements, all of pass.hidden_type.
 struct LayerBranch {
   const void* norm = nullptr;
   int64_t cols = 0;
   const void* residual = nullptr;
-  void* out = nullptr;  // may be residual
+  void* out = nullptr;           // may be residual
+  const void* scalar = nullptr;  // [1], of pass.type; null: 1
 };
 void add_branch(const Pass& pass, const LayerBranch& branch);
 
@@ -96,9 +97,8 @@ void layer_output(const Pass& pass, const LayerWeights& layer, void* hidden);
 // hidden -> logits [rows, vocab] in f32: norm, unless null, and head. A quantised head on a GPU: only on the decode
 // path.
 void output_logits(const Pass& pass, const void* norm, const Weight& head, const void* hidden, float* logits);
-inline void output_logits(const Pass& pass, const Weights& weights, const void* hidden, float* logits) {
-  output_logits(pass, weights.final_norm(), weights.head(), hidden, logits);
-}
+// The model's, which it may cap.
+void output_logits(const Pass& pass, const Weights& weights, const void* hidden, float* logits);
 
 // The shape of a layer's attention call over work.qkv and rows of the pass's types.
 AttentionShape attention_shape(const Pass& pass, const AttentionSpec& attention);

@@ -17,13 +17,10 @@ struct Sizes {
 uint64_t values_bytes(Backend backend, int64_t rows, int64_t cols) {
   return rows == 0 || cols == 0 ? 0 : int8_values_bytes(backend, rows, cols);
 }
-// The largest of each, over all layers.
+// The largest of each, over all layers, which differ in the rows or in the columns of a matrix alone.
 Sizes largest_sizes(const ModelConfig& config) {
   Sizes most{};
-  const auto grow = [](Size* size, Size by) {
-    CHECK(size->k == 0 || size->k == by.k, "columns ", by.k, " and ", size->k);
-    *size = {std::max(size->n, by.n), by.k};
-  };
+  const auto grow = [](Size* size, Size by) { *size = {std::max(size->n, by.n), std::max(size->k, by.k)}; };
   for (const LayerSpec& layer : config.layers) {
     grow(&most.qkv, {layer.in_width(), config.hidden});
     grow(&most.output, {config.hidden, layer.out_width()});
@@ -77,13 +74,16 @@ void convert_input(const Pass& pass, const Int8Layer& matrices, const Input& inp
                   *pass.stream);
 }
 
-// hidden += the product, which is normalised before unless `norm` is null.
-void add_product(const Pass& pass, const Int8Layer& matrices, Int8Product p, const void* norm, void* hidden) {
+// hidden = (hidden + the product) * scalar; the product is normalised before unless `norm` is null. REQUIRES: without a
+// norm there is no scalar.
+void add_product(const Pass& pass, const Int8Layer& matrices, Int8Product p, const void* norm, void* hidden,
+                 const void* scalar = nullptr) {
+  CHECK(norm != nullptr || scalar == nullptr);
   p.residual = norm == nullptr ? hidden : nullptr;
   p.out = norm == nullptr ? hidden : pass.work.branch;
   multiply(pass, matrices, p);
   if (norm != nullptr) {
-    add_branch(pass, {.norm = norm, .cols = p.weight.rows(), .residual = hidden, .out = hidden});
+    add_branch(pass, {.norm = norm, .cols = p.weight.rows(), .residual = hidden, .out = hidden, .scalar = scalar});
   }
 }
 
@@ -159,7 +159,7 @@ void int8_layer_output(const Pass& pass, const LayerWeights& w, const Int8Layer&
   multiply(pass, matrices, {w.gate_up, matrices.gate_up, nullptr, nullptr, pass.work.gate_up});
   convert_input(pass, matrices,
                 {pass.work.gate_up, Int8Input::kGated, w.spec.ffn.width, nullptr, w.spec.ffn.activation});
-  add_product(pass, matrices, {w.down, matrices.down, nullptr, nullptr, nullptr}, w.down_norm, hidden);
+  add_product(pass, matrices, {w.down, matrices.down, nullptr, nullptr, nullptr}, w.down_norm, hidden, w.scalar);
 }
 
 }  // namespace headrace

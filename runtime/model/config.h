@@ -27,6 +27,9 @@ struct RopeConfig {
   double attention_factor = 0.0;                         // yarn; 0: from mscale, mscale_all_dim or 0.1 ln(factor) + 1
   double mscale = 0.0, mscale_all_dim = 0.0;             // yarn; 0: absent
   bool truncate = true;                                  // yarn: round the correction range to whole dimensions
+  // Gemma 4's "proportional": of a head's dimensions, how many turn, with the frequencies that they have among all; the
+  // pairs are (j, j + head_dim / 2) for j below half of them. 0: all turn.
+  int64_t turning_dims = 0;
   // Ministral 3: q of position p is multiplied by 1 + query_beta * ln(1 + floor(p / query_step)). Beta 0: it is not.
   double query_beta = 0.0;
   int64_t query_step = 1;
@@ -58,12 +61,14 @@ struct AttentionSpec {
   int64_t window = 0;         // Gemma 3: rows that a query sees, its own included; 0: all
   bool local_rope = false;    // Gemma 3: its angles are those of ModelConfig::local_rope
   double scale = 0.0;         // of scores; 0: 1 / sqrt(head_dim)
+  bool v_norm = false;        // Gemma 4: RMSNorm over each head of v, without a weight; only with qk_norm
+  bool k_is_v = false;        // Gemma 4: no v_proj; v is what k_proj makes, before k's norm and rope
 
   bool operator==(const AttentionSpec&) const = default;
   int64_t rotary_dims() const { return rope_dims == 0 ? head_dim : rope_dims; }
   int64_t q_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
-  int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  int64_t qkv_width() const { return q_width() + (k_is_v ? 1 : 2) * kv_width(); }
   int64_t in_width() const { return qkv_width() + (gated_output ? q_width() : 0); }  // with the gates
 };
 
@@ -106,6 +111,7 @@ struct LayerSpec {
   std::variant<AttentionSpec, DeltaNetSpec> mixer;
   FfnSpec ffn;
   bool output_norms = false;  // Gemma 3: what attention and the feed-forward part add is normalised first
+  bool scaled = false;        // Gemma 4: the residual stream is multiplied by a number at the layer's end
 
   bool operator==(const LayerSpec&) const = default;
   bool has_attention() const { return std::holds_alternative<AttentionSpec>(mixer); }
@@ -136,7 +142,7 @@ struct MtpSpec {
 
 struct ModelConfig {
   std::string family;  // "llama", "ministral3", "mistral", "mistral3" (GGUF: with or without query_beta), "phi3",
-                       // "qwen2", "qwen3", "qwen3moe", "qwen35", "seed_oss", "gemma3"
+                       // "qwen2", "qwen3", "qwen3moe", "qwen35", "seed_oss", "gemma3", "gemma4"
   int64_t hidden = 0, vocab = 0, max_positions = 0;
   double rms_eps = 1e-5;
   RopeConfig rope;
@@ -145,20 +151,32 @@ struct ModelConfig {
   std::optional<MtpSpec> mtp;
   bool tied_head = false;         // lm_head is the embedding
   bool scaled_embedding = false;  // embeddings are multiplied by sqrt(hidden), rounded to the weights' type
-  bool images = false;  // the model takes images, too; what reads them is not loaded (Mistral 3, Qwen3.5, Gemma 3)
+  double logit_cap = 0;           // logits are cap * tanh(logit / cap); 0: as they are
+  bool images = false;  // the model takes images, too; what reads them is not loaded (Mistral 3, Qwen3.5, Gemma)
   std::vector<int32_t> end_ids;  // eos ids that the config or generation_config.json names
 
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
   const LayerSpec& layer(int64_t index) const { return layers[static_cast<size_t>(index)]; }
-  // Of the layers that have attention, whose rows are all alike: they differ in their windows and angles at most.
+  // Of the first layer that sees all rows, or, if none does, of the first with attention. Layers with a window may have
+  // other heads (Gemma 4).
   const AttentionSpec& attention() const {
-    return std::find_if(layers.begin(), layers.end(), [](const LayerSpec& layer) { return layer.has_attention(); })
-        ->attention();
+    const LayerSpec* first = nullptr;
+    for (const LayerSpec& layer : layers) {
+      if (!layer.has_attention()) continue;
+      if (layer.attention().window == 0) return layer.attention();
+      if (first == nullptr) first = &layer;
+    }
+    return first->attention();
   }
-  int64_t rope_dims() const { return attention().head_dim; }  // of a row of the RoPE tables
-  RopeSizes rope_sizes() const {
-    return {.head_dim = rope_dims(), .max_positions = max_positions, .rotary_dims = attention().rope_dims};
+  // Of the layers whose angles are those of local_rope, or of the others.
+  RopeSizes rope_sizes(bool local = false) const {
+    const auto rotated = std::find_if(layers.begin(), layers.end(), [=](const LayerSpec& layer) {
+      return layer.has_attention() && layer.attention().local_rope == local;
+    });
+    const AttentionSpec& a = rotated != layers.end() ? rotated->attention() : attention();
+    return {.head_dim = a.head_dim, .max_positions = max_positions, .rotary_dims = a.rope_dims};
   }
+  int64_t rope_dims() const { return rope_sizes().head_dim; }  // of a row of the tables of rope
   // Of K and V of a token, in all layers that keep each token's.
   int64_t kv_values() const {
     int64_t sum = 0;

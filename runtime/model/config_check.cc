@@ -17,6 +17,8 @@ void check_rope(const RopeConfig& rope, int64_t rotary_dims, const std::string& 
     refuse(str("rope beta_fast ", rope.beta_fast, " must not be below beta_slow ", rope.beta_slow));
   if (rope.scaling == RopeScaling::kYarn && rope.theta <= 1)
     refuse(str("rope theta ", rope.theta, " must be above 1 for yarn"));
+  if (rope.turning_dims < 0 || rope.turning_dims > rotary_dims || rope.turning_dims % 2 != 0)
+    refuse(str("rope turns ", rope.turning_dims, " dimensions; an even number up to ", rotary_dims, " is expected"));
   const size_t half = static_cast<size_t>(rotary_dims / 2);
   if (!rope.frequency_factors.empty() && rope.frequency_factors.size() != half)
     refuse(str("rope_freqs.weight holds ", rope.frequency_factors.size(), " factors; head_dim ", rotary_dims, " needs ",
@@ -70,7 +72,7 @@ void check_config(const ModelConfig& config, const std::string& source) {
   bool attends = false, sees_all = false;
   for (const LayerSpec& layer : config.layers) {
     if (layer.has_attention()) {
-      check_attention(layer.attention(), config.rope, source);
+      check_attention(layer.attention(), layer.attention().local_rope ? *config.local_rope : config.rope, source);
     } else {
       check_delta_net(layer.delta_net(), source);
     }
@@ -79,7 +81,6 @@ void check_config(const ModelConfig& config, const std::string& source) {
   }
   if (!attends) refuse("has no layer with attention");
   if (!sees_all) refuse("has no layer whose attention sees all tokens: each has a window");
-  if (config.local_rope) check_rope(*config.local_rope, config.attention().head_dim, source);
   if (config.mtp) check_attention(config.mtp->layer.attention(), config.rope, source);
   for (const int32_t id : config.end_ids)
     if (id < 0 || id >= config.vocab)
@@ -95,17 +96,21 @@ std::string layers_text(const ModelConfig& config) {
   const AttentionSpec& attention = config.attention();
   const auto recurrent = std::count_if(config.layers.begin(), config.layers.end(),
                                        [](const LayerSpec& layer) { return !layer.has_attention(); });
-  int64_t windows = 0, window = 0;
+  int64_t windows = 0;
+  const AttentionSpec* window = nullptr;
   for (const LayerSpec& layer : config.layers) {
     if (!layer.has_attention() || layer.attention().window == 0) continue;
     ++windows;
-    window = layer.attention().window;
+    window = &layer.attention();
   }
+  const bool own_heads =
+      windows > 0 && (window->kv_heads != attention.kv_heads || window->head_dim != attention.head_dim);
   return str(config.layer_count(), " layers of ", config.hidden, ", ",
              recurrent == 0 ? "" : str(recurrent, " of them recurrent, "),
-             windows == 0 ? "" : str(windows, " of them with a window of ", window, ", "), attention.heads,
-             " heads and ", attention.kv_heads, " KV heads of ", attention.head_dim, ", ",
-             ffn_text(config.layers.front().ffn));
+             windows == 0 ? "" : str(windows, " of them with a window of ", window->window),
+             own_heads ? str(" and ", window->kv_heads, " KV heads of ", window->head_dim) : "",
+             windows == 0 ? "" : ", ", attention.heads, " heads and ", attention.kv_heads, " KV heads of ",
+             attention.head_dim, ", ", ffn_text(config.layers.front().ffn));
 }
 
 }  // namespace headrace

@@ -14,7 +14,7 @@ void append_attention(const AttentionSpec& attention, int64_t hidden, const std:
   };
   add("q_proj.weight", {q, hidden});
   add("k_proj.weight", {kv, hidden});
-  add("v_proj.weight", {kv, hidden});
+  if (!attention.k_is_v) add("v_proj.weight", {kv, hidden});
   if (attention.gated_output) add("gate_proj.weight", {q, hidden});
   if (attention.qkv_bias) {
     add("q_proj.bias", {q});
@@ -66,6 +66,7 @@ void append_layer(const LayerSpec& layer, int64_t hidden, const std::string& pre
   if (layer.output_norms) out->push_back({prefix + "pre_feedforward_layernorm.weight", {hidden}});
   append_ffn(layer.ffn, hidden, prefix, out);
   if (layer.output_norms) out->push_back({prefix + "post_feedforward_layernorm.weight", {hidden}});
+  if (layer.scaled) out->push_back({prefix + "layer_scalar", {1}});
 }
 
 void append_mtp(const MtpSpec& mtp, int64_t hidden, Tensors* out) {

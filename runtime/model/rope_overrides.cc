@@ -34,6 +34,7 @@ void override_rope(const RopeOverrides& overrides, const RopeFlags& flags, RopeC
     *max_positions = own_positions;
     *rope = {.theta = rope->theta,
              .scaling = *overrides.scaling,
+             .turning_dims = rope->turning_dims,
              .query_beta = rope->query_beta,
              .query_step = rope->query_step,
              .frequency_factors = {}};

@@ -97,6 +97,10 @@ RopeTable make_rope_table(const RopeConfig& rope, const RopeSizes& sizes) {
     CHECK(rope.frequency_factors.size() == table.inv_freq.size(), "factors=", rope.frequency_factors.size());
     for (size_t i = 0; i < table.inv_freq.size(); ++i) table.inv_freq[i] /= rope.frequency_factors[i];
   }
+  if (rope.turning_dims > 0) {
+    CHECK(rope.turning_dims <= dims, "turning_dims=", rope.turning_dims);
+    std::fill(table.inv_freq.begin() + rope.turning_dims / 2, table.inv_freq.end(), 0.0f);
+  }
   table.inv_freq.resize(static_cast<size_t>(sizes.head_dim / 2));  // frequency 0: the others pass
   return table;
 }

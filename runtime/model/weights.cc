@@ -25,13 +25,15 @@ struct LayerTensors {
 void place_attention(const LayerTensors& tensor, int64_t hidden, LayerWeights* w, WeightPlaces* places) {
   const AttentionSpec& a = w->spec.attention();
   const int64_t q = a.q_width(), kv = a.kv_width();
-  const TensorInfo* const rows[] = {tensor("self_attn.q_proj.weight", {q, hidden}),
-                                    tensor("self_attn.k_proj.weight", {kv, hidden}),
-                                    tensor("self_attn.v_proj.weight", {kv, hidden})};
-  if (a.gated_output) {
-    places->place(&w->qkv, {rows[0], rows[1], rows[2], tensor("self_attn.gate_proj.weight", {q, hidden})});
+  const TensorInfo* const q_rows = tensor("self_attn.q_proj.weight", {q, hidden});
+  const TensorInfo* const k_rows = tensor("self_attn.k_proj.weight", {kv, hidden});
+  const TensorInfo* const v_rows = a.k_is_v ? nullptr : tensor("self_attn.v_proj.weight", {kv, hidden});
+  if (a.k_is_v) {
+    places->place(&w->qkv, {q_rows, k_rows});
+  } else if (a.gated_output) {
+    places->place(&w->qkv, {q_rows, k_rows, v_rows, tensor("self_attn.gate_proj.weight", {q, hidden})});
   } else {
-    places->place(&w->qkv, {rows[0], rows[1], rows[2]});
+    places->place(&w->qkv, {q_rows, k_rows, v_rows});
   }
   if (a.qkv_bias)
     places->place(&w->qkv_bias, {tensor("self_attn.q_proj.bias", {q}), tensor("self_attn.k_proj.bias", {kv}),
@@ -103,6 +105,7 @@ void place_layer(const LayerTensors& tensor, const LayerSpec& spec, int64_t hidd
                               tensor("mlp.up_proj.weight", {spec.ffn.width, hidden})});
   places->place(&w->down, {tensor("mlp.down_proj.weight", {hidden, spec.ffn.width})});
   if (spec.output_norms) places->place(&w->down_norm, {tensor("post_feedforward_layernorm.weight", {hidden})});
+  if (spec.scaled) places->place(&w->scalar, {tensor("layer_scalar", {1})});
 }
 
 void place_mtp(const LayerTensors& tensor, const MtpSpec& spec, int64_t hidden, MtpWeights* w, WeightPlaces* places) {
@@ -173,6 +176,7 @@ Weights Weights::reserve(const Checkpoint& checkpoint, Device& device, const Wei
   const ModelConfig& c = checkpoint.config();
   Weights weights;
   weights.store_ = WeightStore(options, device.backend());
+  weights.logit_cap_ = static_cast<float>(c.logit_cap);
   WeightPlaces places(&weights.store_);
   places.place(&weights.embedding_, {&checkpoint.require("model.embed_tokens.weight", {c.vocab, c.hidden})});
   if (!c.tied_head) weights.store_.end_movable();

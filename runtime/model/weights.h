@@ -50,6 +50,7 @@ struct LayerWeights {
   Weight gate_up;                     // [2 * ffn, hidden]; none, as down, where there are experts
   Weight down;                        // [hidden, ffn]
   const void* down_norm = nullptr;    // [hidden], of what the feed-forward part adds
+  const void* scalar = nullptr;       // [1]: the residual stream is multiplied by it at the layer's end
   ExpertWeights experts;
 
   uint64_t experts_bytes() const {  // of all experts' matrices: stored_bytes()
@@ -100,7 +101,8 @@ class Weights {
   const MtpWeights* mtp() const { return mtp_ ? &*mtp_ : nullptr; }  // null: the model has none
   const Weight& embedding() const { return embedding_; }             // [vocab, hidden]
   const void* final_norm() const { return final_norm_; }             // [hidden]
-  const Weight& head() const { return head_; }  // [vocab, hidden]; the embedding where the head is tied
+  const Weight& head() const { return head_; }    // [vocab, hidden]; the embedding where the head is tied
+  float logit_cap() const { return logit_cap_; }  // ModelConfig::logit_cap
 
  private:
   WeightStore store_;
@@ -108,6 +110,7 @@ class Weights {
   std::optional<MtpWeights> mtp_;
   const void* final_norm_ = nullptr;
   Weight embedding_, head_;
+  float logit_cap_ = 0;
 };
 
 }  // namespace headrace

@@ -27,7 +27,7 @@ void SessionBuffers::allocate() {
   host_result_ = layout_.carve_result(results);
   const ModelConfig& config = layout_.config();
   step_.rope.fill(config.rope, config.rope_sizes(), layout_.compute());
-  if (config.local_rope) step_.local_rope.fill(*config.local_rope, config.rope_sizes(), layout_.compute());
+  if (config.local_rope) step_.local_rope.fill(*config.local_rope, config.rope_sizes(true), layout_.compute());
 }
 
 void SessionBuffers::allocate_passes() {

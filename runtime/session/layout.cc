@@ -176,9 +176,10 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
   work.inputs = carve_inputs(allocator);
   work.path_offset = allocator.used_bytes() - before -
                      round_up(static_cast<uint64_t>(pass_rows() * path_stride()) * sizeof(int32_t), 256);
-  work.rope = RopeTables::carve(config_.rope, config_.rope_dims(), options_.context_tokens, allocator);
+  work.rope = RopeTables::carve(config_.rope, config_.rope_sizes().head_dim, options_.context_tokens, allocator);
   if (config_.local_rope) {
-    work.local_rope = RopeTables::carve(*config_.local_rope, config_.rope_dims(), options_.context_tokens, allocator);
+    work.local_rope =
+        RopeTables::carve(*config_.local_rope, config_.rope_sizes(true).head_dim, options_.context_tokens, allocator);
   }
   work.hidden = allocator.take<float>(rows * config_.hidden);
   work.layer = LayerWork::carve(widths, weights_.dtype(), DType::kF32, rows, later);
@@ -226,8 +227,8 @@ void SessionLayout::plan_work(PlanInput* input) const {
   const uint64_t work = whole_pages(step.used_bytes()) + pointer_bytes() + partial_work_bytes() +
                         recurrent_shape().bytes() + WindowRows::bytes(windows_, pass_rows());
   const uint64_t passes = whole_pages(later.used_bytes()) + recurrent_shape().pass_bytes();
-  uint64_t table_row = RopeTables::row_bytes(config_.rope, config_.rope_dims());
-  if (config_.local_rope) table_row += RopeTables::row_bytes(*config_.local_rope, config_.rope_dims());
+  uint64_t table_row = RopeTables::row_bytes(config_.rope, config_.rope_sizes().head_dim);
+  if (config_.local_rope) table_row += RopeTables::row_bytes(*config_.local_rope, config_.rope_sizes(true).head_dim);
   input->decode_work = {.bytes = work + passes + products(pass_rows(), ProductPath::kDecode),
                         .per_context_row = table_row};
   const uint64_t state_row = streams_states() ? 0 : hidden_row_bytes();

@@ -1,6 +1,8 @@
 // Gemma 3, its text part: most layers see a window of rows and rotate by angles of their own, four norms a layer, two
 // of them of what a branch adds, GELU gates, scaled embeddings. The part that reads images is not loaded. Norm weights
 // are stored as w and multiply by 1 + w, in GGUF files as 1 + w.
+#include "runtime/model/families/gemma.h"
+
 #include <cmath>
 
 #include "cache/base.h"
@@ -16,7 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kPattern = 6;  // each sixth layer sees all rows, where a file says nothing else
-constexpr double kTheta = 1e6, kLocalTheta = 1e4, kMaxTheta = 1e15;
 
 // `windows`: of each layer, whether it has a window of `window` rows.
 void set_layers(const std::vector<bool>& windows, int64_t window, const AttentionSpec& attention, int64_t ffn,
@@ -49,9 +50,9 @@ void refuse_gemma3(const JsonFields& fields) {
     if (fields.has(cap)) fields.refuse(cap, "is not supported (null is)");
 }
 
-// layer_types, or each sliding_window_pattern-th layer sees all rows.
-std::vector<bool> read_windows(const JsonFields& fields) {
-  const int64_t layers = fields.integer_or("num_hidden_layers", 1, kMaxLayers, 26);
+}  // namespace
+
+std::vector<bool> gemma_windows(const JsonFields& fields, int64_t layers) {
   const json* const types = fields.find("layer_types");
   if (types == nullptr) {
     const char* const key =
@@ -75,20 +76,21 @@ std::vector<bool> read_windows(const JsonFields& fields) {
   return windows;
 }
 
-// Of layers with a window: rope_parameters.sliding_attention, or rope_local_base_freq.
-RopeConfig read_local_rope(const JsonFields& fields) {
+RopeConfig gemma_local_rope(const JsonFields& fields) {
   RopeConfig rope;
-  rope.theta = fields.number_or("rope_local_base_freq", 1e-3, kMaxTheta, kLocalTheta);
+  rope.theta = fields.number_or("rope_local_base_freq", 1e-3, kGemmaMaxTheta, kGemmaLocalTheta);
   const json* const all = fields.find("rope_parameters");
   if (all == nullptr || !all->is_object() || !all->contains("sliding_attention")) return rope;
   const json& own = (*all)["sliding_attention"];
   if (!own.is_object()) fields.refuse("rope_parameters", "must hold an object for \"sliding_attention\"");
   const JsonFields local(own, fields.source(), fields.label("rope_parameters.sliding_attention."));
-  rope.theta = local.number_or("rope_theta", 1e-3, kMaxTheta, rope.theta);
+  rope.theta = local.number_or("rope_theta", 1e-3, kGemmaMaxTheta, rope.theta);
   if (local.string_or("rope_type", "default") != "default")
     local.refuse("rope_type", "is not supported for layers with a window (\"default\" is)");
   return rope;
 }
+
+namespace {
 
 // Old files leave much out: these are transformers' defaults.
 void read_gemma_text(const JsonFields& fields, ModelConfig* config) {
@@ -105,10 +107,11 @@ void read_gemma_text(const JsonFields& fields, ModelConfig* config) {
   attention.scale = 1 / std::sqrt(fields.number_or("query_pre_attn_scalar", 1e-6, 1e12, 256));
   const int64_t window = fields.integer_or("sliding_window", 1, kMaxPositions, 4096);
   const int64_t ffn = fields.integer_or("intermediate_size", 1, kMaxFfn, 9216);
-  set_layers(read_windows(fields), window, attention, ffn, config);
+  const int64_t layers = fields.integer_or("num_hidden_layers", 1, kMaxLayers, 26);
+  set_layers(gemma_windows(fields, layers), window, attention, ffn, config);
   // The positions are those that the model was trained with; no factor multiplies them.
-  config->rope = parse_rope(fields, config->max_positions, {.theta = kTheta});
-  config->local_rope = read_local_rope(fields);
+  config->rope = parse_rope(fields, config->max_positions, {.theta = kGemmaTheta});
+  config->local_rope = gemma_local_rope(fields);
   config->scaled_embedding = true;
   config->tied_head = fields.boolean_or("tie_word_embeddings", true);
   append_end_ids(fields, config->vocab, &config->end_ids);
@@ -127,11 +130,14 @@ void read_gemma3(const JsonFields& whole, ModelConfig* config) {
   append_end_ids(whole, config->vocab, &config->end_ids);
 }
 
+}  // namespace
+
 // The decoder's tensors as transformers writes them since 4.52, and as it did before.
-std::string gemma3_tensor(std::string_view stored) {
+std::string gemma_tensor(std::string_view stored) {
   constexpr std::string_view kNow = "model.language_model.", kBefore = "language_model.";
   for (const std::string_view part :
-       {"vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."})
+       {"vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.",
+        "model.vision_embedder.", "model.embed_vision.", "model.audio_tower.", "model.embed_audio."})
     if (stored.starts_with(part)) return "";
   if (stored.starts_with(kNow)) return str("model.", stored.substr(kNow.size()));
   return std::string(stored.starts_with(kBefore) ? stored.substr(kBefore.size()) : stored);
@@ -139,8 +145,7 @@ std::string gemma3_tensor(std::string_view stored) {
 
 // ---- GGUF ----
 
-// The key, which newer files have, is a number or one value a layer.
-std::vector<bool> read_windows(const GgufSource& source, int64_t layers) {
+std::vector<bool> gemma_windows(const GgufSource& source, int64_t layers) {
   const std::string key = source.key("attention.sliding_window_pattern");
   const auto found = source.file.metadata.find(key);
   if (found == source.file.metadata.end() || !found->second.is_array)
@@ -152,6 +157,8 @@ std::vector<bool> read_windows(const GgufSource& source, int64_t layers) {
   return windows;
 }
 
+namespace {
+
 void read_gemma3_gguf(const GgufSource& source, ModelConfig* config) {
   constexpr int64_t kLayersOf27B = 62;  // which alone scales its scores by the mean width of its heads
   const GgufFields& fields = source.fields;
@@ -160,7 +167,8 @@ void read_gemma3_gguf(const GgufSource& source, ModelConfig* config) {
   const int64_t positions = config->max_positions;
   read_rope(source, config);
   config->max_positions = positions;
-  config->local_rope.emplace().theta = fields.number_or(source.key("rope.freq_base_swa"), 1e-3, kMaxTheta, kLocalTheta);
+  config->local_rope.emplace().theta =
+      fields.number_or(source.key("rope.freq_base_swa"), 1e-3, kGemmaMaxTheta, kGemmaLocalTheta);
   AttentionSpec attention = read_heads(source, *config, RopeDims::kAll, Windows::kAllowed);
   attention.qk_norm = true;
   const int64_t layers = fields.integer(source.key("block_count"), 1, kMaxLayers);
@@ -168,12 +176,14 @@ void read_gemma3_gguf(const GgufSource& source, ModelConfig* config) {
   attention.scale = 1 / std::sqrt(static_cast<double>(of_scale));
   const int64_t window = fields.integer(source.key("attention.sliding_window"), 1, kMaxPositions);
   const int64_t ffn = fields.integer(source.key("feed_forward_length"), 1, kMaxFfn);
-  set_layers(read_windows(source, layers), window, attention, ffn, config);
+  set_layers(gemma_windows(source, layers), window, attention, ffn, config);
   config->scaled_embedding = true;
   config->tied_head = source.file.find("output.weight") == nullptr;
 }
 
-const std::vector<TensorName>& gemma3_tensors() {
+}  // namespace
+
+const std::vector<TensorName>& gemma_tensors() {
   static const std::vector<TensorName> names = {{"attn_norm", "input_layernorm"},
                                                 {"post_attention_norm", "post_attention_layernorm"},
                                                 {"ffn_norm", "pre_feedforward_layernorm"},
@@ -190,17 +200,15 @@ const std::vector<TensorName>& gemma3_tensors() {
   return names;
 }
 
-}  // namespace
-
 const Family& gemma_family() {
   static const Family family = {
       .json = {{.name = "gemma3",
                 .model_types = {"gemma3", "gemma3_text"},
                 .architectures = {"Gemma3ForConditionalGeneration", "Gemma3ForCausalLM"},
                 .read = read_gemma3,
-                .tensor_name = gemma3_tensor,
+                .tensor_name = gemma_tensor,
                 .stored = {{"norm.weight", "", StoredAs::kLessOne}}}},
-      .gguf = {{.architecture = "gemma3", .also = "", .read = read_gemma3_gguf, .tensors = gemma3_tensors()}},
+      .gguf = {{.architecture = "gemma3", .also = "", .read = read_gemma3_gguf, .tensors = gemma_tensors()}},
       .refused = {{{"gemma3n", "gemma3n_text", "Gemma3nForConditionalGeneration", "Gemma3nForCausalLM"},
                    "is Gemma 3n, whose layers have several residual streams and embeddings of their own"}}};
   return family;

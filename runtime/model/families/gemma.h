@@ -1,0 +1,27 @@
+// What Gemma 3 and Gemma 4 have in common. Each function throws Error(kBadInput) that names the file, the key and the
+// values. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/model/config.h"
+#include "runtime/model/families/family.h"
+
+namespace headrace {
+
+constexpr double kGemmaTheta = 1e6, kGemmaLocalTheta = 1e4, kGemmaMaxTheta = 1e15;
+
+// Of each layer, whether it has a window: layer_types, or, in old files, all but each sliding_window_pattern-th.
+std::vector<bool> gemma_windows(const JsonFields& fields, int64_t layers);
+// The same of a GGUF file, whose key, which newer files have, is a number or one value a layer.
+std::vector<bool> gemma_windows(const GgufSource& source, int64_t layers);
+// Of layers with a window: rope_parameters.sliding_attention, or rope_local_base_freq.
+RopeConfig gemma_local_rope(const JsonFields& fields);
+// Of a directory, as JsonForm has it.
+std::string gemma_tensor(std::string_view stored);
+// Of a GGUF file, as far as both have them.
+const std::vector<TensorName>& gemma_tensors();
+
+}  // namespace headrace

@@ -1,0 +1,251 @@
+// Gemma 4: a tiny model in a directory and in a GGUF file is one model; what the family refuses.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "runtime/base/input_file.h"
+#include "runtime/model/decoder_tensors.h"
+#include "runtime/model/families/read_config.h"
+#include "runtime/model/files/open_checkpoint.h"
+#include "runtime/model/gguf/gguf_vocabulary.h"
+#include "runtime/text/tokenizer.h"
+#include "tests/runtime/model/files/model_files.h"
+#include "tests/support/refusal.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+using testing_support::expect_error;
+
+std::string gemma4_file(const std::string& name) { return HEADRACE_TEST_DATA "/tiny/" + name; }
+
+std::vector<float> gemma4_values(const Checkpoint& model, const DecoderTensor& tensor) {
+  const TensorInfo& info = model.require(tensor.name, tensor.shape);
+  std::vector<float> values(static_cast<size_t>(info.rows() * info.cols()));
+  model.read_rows(info, 0, info.rows(), DType::kF32, values.data());
+  return values;
+}
+
+TEST(Gemma4, SpecOfTheDirectory) {
+  const auto model = open_checkpoint(gemma4_file("gemma4"));
+  const ModelConfig& config = model->config();
+  EXPECT_EQ(config.family, "gemma4");
+  ASSERT_EQ(config.layer_count(), 6);
+  for (int64_t i = 0; i < 6; ++i) {
+    const bool full = i == 2 || i == 5;
+    const AttentionSpec attention = {.heads = 4,
+                                     .kv_heads = full ? 1 : 2,
+                                     .head_dim = full ? 32 : 16,
+                                     .qk_norm = true,
+                                     .window = full ? 0 : 64,
+                                     .local_rope = !full,
+                                     .scale = 1.0,
+                                     .v_norm = true,
+                                     .k_is_v = full};
+    EXPECT_EQ(config.layer(i).attention(), attention) << i;
+    EXPECT_EQ(config.layer(i).ffn, (FfnSpec{64, Activation::kGelu})) << i;
+    EXPECT_TRUE(config.layer(i).output_norms && config.layer(i).scaled) << i;
+  }
+  EXPECT_EQ(config.rope.theta, 1e6);
+  EXPECT_EQ(config.rope.turning_dims, 8);
+  ASSERT_TRUE(config.local_rope);
+  EXPECT_EQ(config.local_rope->theta, 1e4);
+  EXPECT_EQ(config.local_rope->turning_dims, 0);
+  EXPECT_EQ(config.logit_cap, 30);
+  EXPECT_TRUE(config.tied_head && config.scaled_embedding);
+  EXPECT_FALSE(config.images);
+  EXPECT_EQ(config.attention().head_dim, 32);  // of the layers that see all rows
+}
+
+// The first quarter of the pairs turn, with the frequencies that they have among all.
+TEST(Gemma4, ProportionalAngles) {
+  const RopeTable table =
+      make_rope_table({.theta = 1e6, .turning_dims = 8, .frequency_factors = {}}, {.head_dim = 32, .max_positions = 1});
+  const RopeTable all = make_rope_table({.theta = 1e6, .frequency_factors = {}}, 32, 1);
+  ASSERT_EQ(table.inv_freq.size(), 16u);
+  for (size_t i = 0; i < 16; ++i) EXPECT_EQ(table.inv_freq[i], i < 4 ? all.inv_freq[i] : 0.0f) << i;
+}
+
+TEST(Gemma4, BothFormatsAreOneModel) {
+  const auto directory = open_checkpoint(gemma4_file("gemma4")), gguf = open_checkpoint(gemma4_file("gemma4.gguf"));
+  const ModelConfig &a = directory->config(), &b = gguf->config();
+  EXPECT_EQ(b.layers, a.layers);
+  EXPECT_EQ(b.family, a.family);
+  EXPECT_EQ(b.hidden, a.hidden);
+  EXPECT_EQ(b.vocab, a.vocab);
+  EXPECT_EQ(b.max_positions, a.max_positions);
+  EXPECT_EQ(static_cast<float>(b.rms_eps), static_cast<float>(a.rms_eps));
+  EXPECT_EQ(b.rope.theta, a.rope.theta);
+  EXPECT_EQ(b.rope.turning_dims, a.rope.turning_dims);
+  EXPECT_EQ(b.rope.frequency_factors, a.rope.frequency_factors);
+  EXPECT_EQ(b.local_rope->theta, a.local_rope->theta);
+  EXPECT_EQ(b.logit_cap, a.logit_cap);
+  EXPECT_EQ(b.tied_head, a.tied_head);
+  EXPECT_EQ(b.scaled_embedding, a.scaled_embedding);
+  EXPECT_EQ(b.end_ids, a.end_ids);
+  const std::vector<DecoderTensor> tensors = decoder_tensors(a);
+  EXPECT_EQ(directory->tensors().size(), tensors.size());  // nothing in the files that has no use
+  EXPECT_EQ(gguf->tensors().size(), tensors.size());
+  for (const DecoderTensor& tensor : tensors)
+    ASSERT_EQ(gemma4_values(*gguf, tensor), gemma4_values(*directory, tensor)) << tensor.name;
+}
+
+json gemma4_config() { return json::parse(read_small_file(gemma4_file("gemma4") + "/config.json", 1 << 16)); }
+ModelConfig parse_gemma4(const json& config) { return parse_config_json(config.dump(), "a/config.json"); }
+json gemma4_with(const std::string& changes) {
+  json base = gemma4_config();
+  const json patch = json::parse(changes);
+  for (const auto& [key, value] : patch.items()) base[key] = value;
+  return base;
+}
+
+TEST(Gemma4, FormsOfTheConfig) {
+  json whole = {{"architectures", {"Gemma4UnifiedForConditionalGeneration"}},
+                {"model_type", "gemma4_unified"},
+                {"vision_config", json::object()},
+                {"text_config", gemma4_config()}};
+  whole["text_config"].erase("architectures");
+  for (const char* type : {"gemma4_text", "gemma4_unified_text"}) {
+    whole["text_config"]["model_type"] = type;
+    const ModelConfig config = parse_gemma4(whole);
+    EXPECT_EQ(config.layers, parse_gemma4(gemma4_config()).layers) << type;
+    EXPECT_TRUE(config.images);
+  }
+  // Newer files name the layers' heads; these win.
+  const ModelConfig named = parse_gemma4(gemma4_with(R"({"per_layer_config": {"2": {"head_dim": 64},
+      "5": {"head_dim": 64, "num_key_value_heads": 2}, "0": {"num_key_value_heads": 4}}})"));
+  EXPECT_EQ(named.layer(2).attention().head_dim, 64);
+  EXPECT_EQ(named.layer(2).attention().kv_heads, 1);
+  EXPECT_EQ(named.layer(5).attention().kv_heads, 2);
+  EXPECT_EQ(named.layer(0).attention().kv_heads, 4);
+  EXPECT_EQ(named.layer(1).attention().kv_heads, 2);
+  // The last layer sees all rows, whatever the file says.
+  const std::string sliding = "\"sliding_attention\"";
+  const ModelConfig last = parse_gemma4(gemma4_with(R"({"layer_types": [)" + sliding + "," + sliding + "," + sliding +
+                                                    "," + sliding + "," + sliding + "," + sliding + "]}"));
+  EXPECT_EQ(last.layer(4).attention().window, 64);
+  EXPECT_EQ(last.layer(5).attention().window, 0);
+  EXPECT_EQ(parse_gemma4(gemma4_with(R"({"final_logit_softcapping": null})")).logit_cap, 0);
+  const ModelConfig separate = parse_gemma4(gemma4_with(R"({"attention_k_eq_v": false})"));
+  EXPECT_FALSE(separate.layer(5).attention().k_is_v);
+  EXPECT_EQ(separate.layer(5).attention().kv_heads, 2);  // the global number counts where K is V
+}
+
+TEST(Gemma4, ConfigRefusesByKeyAndValues) {
+  const std::initializer_list<std::pair<const char*, std::vector<std::string>>> kRefusals = {
+      {R"({"sliding_window": 0})", {"sliding_window 0"}},
+      {R"({"num_hidden_layers": 8})", {"layer_types holds 6 layers, but num_hidden_layers is 8"}},
+      {R"({"num_key_value_heads": 3})", {"num_attention_heads 4", "num_key_value_heads 3"}},
+      {R"({"num_global_key_value_heads": 3})", {"num_attention_heads 4", "num_key_value_heads 3"}},
+      {R"({"global_head_dim": 1024})", {"head_dim 1024 is above 512"}},
+      {R"({"global_head_dim": 33})", {"head_dim 33 is odd"}},
+      {R"({"hidden_activation": "gelu"})", {"hidden_activation \"gelu\" is not supported"}},
+      {R"({"attention_bias": true})", {"attention_bias true"}},
+      {R"({"use_bidirectional_attention": "all"})", {"use_bidirectional_attention \"all\""}},
+      {R"({"final_logit_softcapping": -1})", {"final_logit_softcapping -1"}},
+      {R"({"attn_logit_softcapping": 50.0})", {"attn_logit_softcapping 50"}},
+      {R"({"enable_moe_block": true})", {"enable_moe_block true", "mixture of experts"}},
+      {R"({"hidden_size_per_layer_input": 256})", {"hidden_size_per_layer_input 256", "E model"}},
+      {R"({"num_kv_shared_layers": 18})", {"num_kv_shared_layers 18", "E model"}},
+      {R"({"per_layer_config": [1]})", {"per_layer_config [1]"}},
+      {R"({"per_layer_config": {"6": {}}})", {"per_layer_config holds", "\"6\"", "6 layers"}},
+      {R"({"per_layer_config": {"5": {"head_dim": 0}}})", {"per_layer_config.5.head_dim 0"}},
+      {R"({"rope_parameters": {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.01}}})",
+       {"rope_parameters.full_attention.partial_rotary_factor 0.01", "32"}},
+      {R"({"rope_parameters": {"full_attention": {"rope_type": "dynamic", "factor": 2}}})", {"rope_type \"dynamic\""}},
+      {R"({"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2}}})",
+       {"rope_parameters.sliding_attention.rope_type \"linear\""}},
+      {R"({"model_type": "gemma4_assistant", "architectures": null})", {"gemma4_assistant", "is a draft for Gemma 4"}},
+  };
+  for (const auto& [changes, parts] : kRefusals) {
+    SCOPED_TRACE(changes);
+    expect_error(ExitCode::kBadInput, "a/config.json", parts, [&, c = changes] { parse_gemma4(gemma4_with(c)); });
+  }
+}
+
+using Gemma4Change = std::function<void(GgufFile*)>;
+
+ModelConfig gemma4_gguf_with(const Gemma4Change& change) {
+  const InputFile input(gemma4_file("gemma4.gguf"));
+  GgufFile file = parse_gguf(input);
+  change(&file);
+  return gguf_config(file, input);
+}
+Gemma4Change gemma4_number(const std::string& key, uint32_t value) {
+  return [=](GgufFile* file) {
+    file->metadata["gemma4." + key] = {GgufType::kU32, false, 1, testing_support::raw_bytes(value)};
+  };
+}
+Gemma4Change without_tensor(const std::string& name) {
+  return [=](GgufFile* file) { std::erase_if(file->tensors, [&](const GgufTensor& t) { return t.name == name; }); };
+}
+
+TEST(Gemma4, GgufKeys) {
+  const ModelConfig alike = gemma4_gguf_with(gemma4_number("attention.head_count_kv", 2));
+  for (const LayerSpec& layer : alike.layers) EXPECT_EQ(layer.attention().kv_heads, 2);
+  EXPECT_TRUE(gemma4_gguf_with(without_tensor("blk.0.attn_v.weight")).layer(0).attention().k_is_v);
+  EXPECT_EQ(gemma4_gguf_with([](GgufFile* file) { file->metadata.erase("gemma4.final_logit_softcapping"); }).logit_cap,
+            0);
+  const std::vector<std::pair<Gemma4Change, std::vector<std::string>>> refusals = {
+      {gemma4_number("attention.sliding_window", 0), {"gemma4.attention.sliding_window is 0"}},
+      {gemma4_number("attention.value_length", 16), {"gemma4.attention.value_length 16 differs", "32"}},
+      {gemma4_number("rope.dimension_count_swa", 8), {"gemma4.rope.dimension_count_swa 8 differs", "16"}},
+      {gemma4_number("attention.key_length", 64), {"value_length", "64"}},
+      {gemma4_number("attention.head_count_kv", 0), {"gemma4.attention.head_count_kv is 0"}},
+      {gemma4_number("block_count", 5), {"holds 6 values, but gemma4.block_count is 5"}},
+      {gemma4_number("expert_count", 8), {"gemma4.expert_count 8", "mixtures of experts"}},
+      {gemma4_number("embedding_length_per_layer_input", 256), {"embedding_length_per_layer_input 256", "E model"}},
+      {gemma4_number("attention.shared_kv_layers", 18), {"attention.shared_kv_layers 18", "E model"}},
+      {without_tensor("rope_freqs.weight"), {"has no tensor rope_freqs.weight"}},
+      {[](GgufFile* file) {
+         for (GgufTensor& tensor : file->tensors)
+           if (tensor.name == "rope_freqs.weight") tensor.shape = {8}, tensor.bytes = 32;
+       },
+       {"rope_freqs.weight holds 8 factors; head_dim 32 needs 16"}},
+      {[](GgufFile* file) {  // other values: those of the embedding
+         uint64_t begin = 0;
+         for (const GgufTensor& tensor : file->tensors)
+           if (tensor.name == "token_embd.weight") begin = tensor.begin;
+         for (GgufTensor& tensor : file->tensors)
+           if (tensor.name == "rope_freqs.weight") tensor.begin = begin;
+       },
+       {"rope_freqs.weight holds", "1 for the dimensions that turn"}},
+  };
+  for (const auto& [change, parts] : refusals) {
+    SCOPED_TRACE(parts.front());
+    expect_error(ExitCode::kBadInput, gemma4_file("gemma4.gguf"), parts, [&, c = change] { gemma4_gguf_with(c); });
+  }
+}
+
+// The published vocabulary, as llama.cpp's source has it with texts and their ids: ggml-vocab-gemma-4.gguf, .inp, .out.
+TEST(Gemma4, IdsOfThePublishedVocabulary) {
+  const char* const path = std::getenv("HEADRACE_TEST_GEMMA4_VOCAB");
+  if (path == nullptr) GTEST_SKIP() << "HEADRACE_TEST_GEMMA4_VOCAB names no file";
+  const InputFile input(path);
+  const Tokenizer tokenizer = Tokenizer::from_vocabulary(gguf_vocabulary(parse_gguf(input)));
+  const std::string separator = "\n__ggml_vocab_test__\n";
+  std::string texts = read_small_file(std::string(path) + ".inp", 1 << 20);
+  std::istringstream lines(read_small_file(std::string(path) + ".out", 1 << 20));
+  size_t cases = 0;
+  for (std::string line; std::getline(lines, line); ++cases) {
+    const size_t end = texts.find(separator);
+    const std::string text = texts.substr(0, end);
+    std::istringstream numbers(line);
+    const std::vector<int32_t> ids{std::istream_iterator<int32_t>(numbers), {}};
+    EXPECT_EQ(tokenizer.encode(text, AddBos::kNo, SpecialTokens::kAsText), ids) << text;
+    EXPECT_EQ(tokenizer.decode(ids), text);
+    texts.erase(0, end == std::string::npos ? texts.size() : end + separator.size());
+  }
+  EXPECT_GE(cases, 40u);
+  const auto start = tokenizer.encode("<|turn>model\n", AddBos::kYes, SpecialTokens::kParse);
+  EXPECT_EQ(start.front(), 2);
+  EXPECT_EQ(start[1], 105);
+}
+
+}  // namespace
+}  // namespace headrace
