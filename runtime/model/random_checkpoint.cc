@@ -88,7 +88,9 @@ std::array<float, kQuantiles> quantiles_of(Of of) {
 constexpr double kMostDecay = 16, kLeastStep = 1e-3, kMostStep = 0.1;
 
 std::array<float, kQuantiles> drawn_from(const TensorInfo& tensor) {
-  if (tensor.name.ends_with("norm.weight")) return quantiles_of([](double) { return 1; });
+  const auto ends = [&](const char* end) { return tensor.name.ends_with(end); };
+  const bool norm = tensor.name.find("layernorm") != std::string::npos || ends("norm.weight");
+  if (norm || ends(".layer_scalar") || ends(".scale")) return quantiles_of([](double) { return 1; });
   if (tensor.name.ends_with("linear_attn.A")) return quantiles_of([](double share) { return -kMostDecay * share; });
   if (tensor.name.ends_with("linear_attn.dt_bias")) {
     return quantiles_of([](double share) {

@@ -13,6 +13,8 @@
 
 #include "runtime/base/input_file.h"
 #include "runtime/engine/engine.h"
+#include "runtime/model/families/read_config.h"
+#include "runtime/model/random_checkpoint.h"
 #include "runtime/prefix/store.h"
 #include "tests/support/golden.h"
 #include "tests/support/refusal.h"
@@ -38,6 +40,34 @@ class WindowModel {
     config["sliding_window"] = window;
     folder_.write("config.json", config.dump());
     folder_.write("model.safetensors", read_small_file(from + "/model.safetensors", 1 << 20));
+  }
+  const std::string& path() const { return folder_.path(); }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+// The tiny Gemma 4 with made-up weights, so that rows of its windows are twice as wide as the others.
+class MixedModel {
+ public:
+  MixedModel() {
+    const std::string from = testing::tiny_model("gemma4");
+    nlohmann::json config = nlohmann::json::parse(read_small_file(from + "/config.json", 1 << 16));
+    config["num_key_value_heads"] = 4;
+    folder_.write("config.json", config.dump());
+    const auto model = make_random_checkpoint("mixed", parse_config_json(config.dump(), "mixed"), 5);
+    nlohmann::json header;
+    std::string data;
+    for (const TensorInfo& tensor : model->tensors()) {
+      std::vector<float> values(static_cast<size_t>(tensor.rows() * tensor.cols()));
+      model->read_rows(tensor, 0, tensor.rows(), DType::kF32, values.data());
+      const size_t begin = data.size(), bytes = values.size() * sizeof(float);
+      data.append(reinterpret_cast<const char*>(values.data()), bytes);
+      header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, begin + bytes}}};
+    }
+    const std::string text = header.dump();
+    const uint64_t length = text.size();
+    folder_.write("model.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + text + data);
   }
   const std::string& path() const { return folder_.path(); }
 
@@ -81,6 +111,33 @@ TEST_P(WindowLogits, APassSeesTheRowsOfPrefill) {
   }
   for (size_t i = 1; i < by_window.size(); ++i)  // so the comparisons above compare something
     EXPECT_GT(testing::largest_difference(by_window[i].data(), by_window[i - 1].data(), kWindowVocab), 2e-3f) << i;
+}
+
+// The same where a layer's rows differ from the next one's, across segments.
+TEST_P(WindowLogits, APassSeesRowsOfDifferentHeads) {
+  constexpr size_t kPrompt = 1010, kChain = 40, kTurns = 2;
+  const MixedModel files;
+  const LoadedModel model(files.path(), DType::kF32, GetParam());
+  const std::vector<int32_t> ids = testing::made_up_ids(kPrompt + kTurns * kChain, kWindowVocab);
+  SessionOptions options = model.options(kPrompt, kTurns * kChain + 1);
+  options.pass_rows = options.drawn_rows = kChain;
+  auto session = model.session(options);
+  session->prefill({ids.data(), kPrompt}, nullptr, nullptr);
+  for (size_t turn = 0; turn < kTurns; ++turn) {
+    const size_t first = kPrompt + turn * kChain;
+    Tree tree;
+    tree.reset(ids[first]);
+    Acceptance all{.nodes = {0}, .next = 0};
+    for (size_t i = 1; i < kChain; ++i) all.nodes.push_back(tree.add(ids[first + i], static_cast<int32_t>(i - 1)));
+    session->verify(tree);
+    const std::vector<float> logits = session->logits(kChain);
+    session->commit(all);
+    for (const size_t row : {size_t{0}, kChain - 1}) {
+      const std::vector<float> expected = logits_of_prefill(model, ids, first + row + 1);
+      EXPECT_LT(testing::largest_difference(logits.data() + row * kWindowVocab, expected.data(), kWindowVocab), 1e-3f)
+          << turn << ", row " << row;
+    }
+  }
 }
 
 // Changes a bit of the first layer in each block of states.
@@ -259,6 +316,41 @@ TEST_P(WindowText, SavedAndKeptRowsGiveTheSame) {
   const GenerateResult again = engine.generate(ids, kept, nullptr);
   EXPECT_EQ(again.token_ids, second);
   EXPECT_GE(again.kept_tokens, 2048);
+}
+
+TEST_P(WindowText, RowsOfDifferentHeadsStreamAndStay) {
+  const MixedModel files;
+  EngineOptions o = options(files.path());
+  o.draft.type = SpecType::kNgram;
+  Engine engine(o);
+  const std::vector<int32_t> ids = testing::repeated_ids(1300, kWindowVocab);
+  int64_t accepted = 0;
+  for (const float temperature : {0.0f, 0.8f}) {
+    if (testing::kSanitized && temperature == 0) continue;
+    GenerateOptions run = answer(temperature);
+    const std::vector<int32_t> expected = plain(engine, ids, run);
+    for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
+      run.kv = kv;
+      run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+      const GenerateResult said = engine.generate(ids, run, nullptr);
+      EXPECT_EQ(said.token_ids, expected) << " T " << temperature;
+      accepted += said.speculation.accepted;
+      for (const PartialKind kind : {PartialKind::kBlocks, PartialKind::kInt8, PartialKind::kInt4}) {
+        run.verify = VerifyOptions{.mode = VerifyMode::kLossless, .partial = kind, .interval = 20};
+        if (kind == PartialKind::kBlocks) run.verify->budget = 64;
+        EXPECT_EQ(engine.generate(ids, run, nullptr).token_ids, expected)
+            << partial_kind_name(kind) << " T " << temperature;
+      }
+    }
+    run.verify = VerifyOptions{.mode = VerifyMode::kFull};
+    run.keep = KeepRows::kPrompt;
+    run.keep_tokens = 4096;
+    EXPECT_EQ(engine.generate(ids, run, nullptr).token_ids, expected) << " T " << temperature;
+    const GenerateResult again = engine.generate(ids, run, nullptr);
+    EXPECT_EQ(again.token_ids, expected) << " T " << temperature;
+    EXPECT_GE(again.kept_tokens, 1024);
+  }
+  EXPECT_GT(accepted, 0);
 }
 
 TEST(WindowRefusals, ASmallModelWithWindows) {
