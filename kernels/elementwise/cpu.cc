@@ -38,8 +38,9 @@ void rms_norm(const RmsNormParams& params, ThreadPool& pool) {
                               at(params.residual, first, params.x_type), at(params.out, first, params.x_type),
                               params.cols, params.eps, factor);
     }
-    kernels.rms_norm({params.x_type, params.type, params.type}, at(params.x, row * params.x_stride, params.x_type),
-                     params.weight, at(params.out, row * params.out_stride, params.type), params.cols, params.eps);
+    const DType out_type = params.wide ? params.x_type : params.type;
+    kernels.rms_norm({params.x_type, params.type, out_type}, at(params.x, row * params.x_stride, params.x_type),
+                     params.weight, at(params.out, row * params.out_stride, out_type), params.cols, params.eps);
   });
 }
 

@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kNormThreads) rms_norm_kernel(RmsNormParams p,
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) x[i] = (weight[i] + x[i]) * factor;
     }
-    store_chunk(kAdds ? p.x_type : p.type, p.out, out + col, count, aligned, x);
+    store_chunk(kAdds || p.wide ? p.x_type : p.type, p.out, out + col, count, aligned, x);
   };
 #pragma unroll
   for (int i = 0; i < kKept; ++i) finish(kept[i], first + i * step);
@@ -333,7 +333,7 @@ void embedding(const EmbeddingParams& params, Stream& stream) {
 
 void rms_norm(const RmsNormParams& params, Stream& stream) {
   const bool adds = params.residual != nullptr;
-  const DType out_type = adds ? params.x_type : params.type;
+  const DType out_type = adds || params.wide ? params.x_type : params.type;
   const bool aligned = chunks_aligned(params.x, params.x_type, params.x_stride) &&
                        chunks_aligned(params.out, out_type, params.out_stride) &&
                        chunks_aligned(params.residual, out_type, params.out_stride) &&

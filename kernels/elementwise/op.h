@@ -35,6 +35,7 @@ struct RmsNormParams {
   float eps;
   const void* residual = nullptr;  // [rows, cols], as out and of x_type; null: none. May be out itself
   const void* factor = nullptr;    // [1], of `type`; null: 1. Only with a residual
+  bool wide = false;               // out has x_type without a residual, too
 };
 void rms_norm(const RmsNormParams& params, Stream& stream);
 

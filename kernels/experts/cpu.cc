@@ -58,14 +58,16 @@ void route(const RouteParams& params, ThreadPool& pool) {
     choose(scores, params, experts);
     const float largest = scores[experts[0]];
     float sum = 0;
-    for (int64_t i = 0; i < params.count; ++i) sum += std::exp(scores[i] - largest);
+    for (int64_t i = 0; i < params.count; ++i) sum += std::exp((scores[i] - largest) * params.scale);
     float of_chosen = 0;
     for (int64_t r = 0; r < params.used; ++r) {
-      shares[r] = std::exp(scores[experts[r]] - largest) / sum;
+      shares[r] = std::exp((scores[experts[r]] - largest) * params.scale) / sum;
       of_chosen += shares[r];
     }
-    if (!params.normalise) return;
-    for (int64_t r = 0; r < params.used; ++r) shares[r] /= of_chosen;
+    for (int64_t r = 0; r < params.used; ++r) {
+      if (params.normalise) shares[r] /= of_chosen;
+      if (params.factors != nullptr) shares[r] *= params.factors[experts[r]];
+    }
   });
 }
 
@@ -100,7 +102,8 @@ void add_experts(const AddExpertsParams& params, ThreadPool& pool) {
       for (int64_t r = 0; r < params.used; ++r)
         sum = std::fma(shares[r], load(params.y, places[r] * params.cols + col, params.y_type), sum);
       const int64_t element = row * params.cols + col;
-      store(params.out, element, params.type, load(params.residual, element, params.type) + sum);
+      if (params.residual != nullptr) sum = load(params.residual, element, params.type) + sum;
+      store(params.out, element, params.type, sum);
     }
   });
 }

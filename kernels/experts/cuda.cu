@@ -68,15 +68,16 @@ __device__ int route_row(const RouteParams& p, int64_t row) {
   }
   const float largest = scores[__shfl_sync(kAllLanes, mine, 0)];
   float sum = 0.0f;
-  for (int i = lane; i < count; i += 32) sum += expf(scores[i] - largest);
+  for (int i = lane; i < count; i += 32) sum += expf((scores[i] - largest) * p.scale);
   sum = warp_sum(sum);
-  float share = lane < used ? expf(scores[mine] - largest) / sum : 0.0f;
+  float share = lane < used ? expf((scores[mine] - largest) * p.scale) / sum : 0.0f;
   if (p.normalise) {
     float of_chosen = 0.0f;
     for (int rank = 0; rank < used; ++rank) of_chosen += __shfl_sync(kAllLanes, share, rank);
     share /= of_chosen;
   }
   if (lane < used) {
+    if (p.factors != nullptr) share *= p.factors[mine];
     p.experts[row * used + lane] = mine;
     p.shares[row * used + lane] = share;
   }
@@ -244,7 +245,7 @@ __global__ void __launch_bounds__(kAddThreads) add_experts_kernel(AddExpertsPara
   const int count = static_cast<int>(p.cols - col < kChunk ? p.cols - col : kChunk);
   const int used = static_cast<int>(p.used);
   float sum[kChunk] = {}, residual[kChunk];
-  load_chunk(p.type, p.residual, row * p.cols + col, count, aligned, residual);
+  if (p.residual != nullptr) load_chunk(p.type, p.residual, row * p.cols + col, count, aligned, residual);
   for (int first = 0; first < used; first += kAtOnce) {
     int64_t places[kAtOnce];
     float shares[kAtOnce], y[kAtOnce][kChunk];
@@ -266,8 +267,10 @@ __global__ void __launch_bounds__(kAddThreads) add_experts_kernel(AddExpertsPara
       for (int i = 0; i < kChunk; ++i) sum[i] = fmaf(shares[r], y[r][i], sum[i]);
     }
   }
+  if (p.residual != nullptr) {
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) sum[i] = residual[i] + sum[i];
+    for (int i = 0; i < kChunk; ++i) sum[i] = residual[i] + sum[i];
+  }
   store_chunk(p.type, p.out, row * p.cols + col, count, aligned, sum);
 }
 

@@ -31,13 +31,16 @@ struct RouterParams {
 void router(const RouterParams& params, Stream& stream);
 
 // The `used` largest scores of a row, the largest first; of equal ones the lower index. A share is the softmax over all
-// scores, in f32; divided by the sum of the chosen ones, added in order of rank, if `normalise`.
+// scores times `scale`, in f32; divided by the sum of the chosen ones, added in order of rank, if `normalise`; then
+// times the factor of its expert.
 struct RouteParams {
   const float* scores;  // [rows, count]
   int32_t* experts;     // [rows, used], each in [0, count), all different, whatever the scores are
   float* shares;        // [rows, used]
   int64_t rows, count, used;
   bool normalise;
+  const float* factors = nullptr;  // [count]; null: 1
+  float scale = 1.0f;              // above 0
 };
 void route(const RouteParams& params, Stream& stream);
 
@@ -56,13 +59,13 @@ void list_pairs(const ListPairsParams& params, Stream& stream);
 // route(), then list_pairs() of what it chose: one launch for few rows. REQUIRES: the lists are of the routes' experts.
 void choose_experts(const RouteParams& routes, const ListPairsParams& lists, Stream& stream);
 
-// out[row] = residual[row] + the sum of shares[row, r] * y[places[row, r]], which is added in f32 in order of r and
-// rounded once, with the residual.
+// out[row] = residual[row], if there is one, + the sum of shares[row, r] * y[places[row, r]], which is added in f32 in
+// order of r and rounded once, with the residual.
 struct AddExpertsParams {
   const void* y;          // [rows * used, cols], or as many rows as the places need
   const int32_t* places;  // [rows, used]
   const float* shares;    // [rows, used]
-  const void* residual;   // [rows, cols]; may be out itself
+  const void* residual;   // [rows, cols]; may be out itself, or null
   void* out;              // [rows, cols]
   DType type;             // of residual and out
   DType y_type;

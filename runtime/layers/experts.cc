@@ -1,6 +1,7 @@
 #include "runtime/layers/experts.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/experts/op.h"
 
@@ -12,8 +13,15 @@ struct Part {
   int64_t first, rows;
 };
 
+// Of experts beside a dense part, the router's input is divided by the root of its width; so are the scores then.
+float score_scale(const LayerWeights& w) {
+  if (!w.spec.ffn.experts->beside) return 1.0f;
+  return static_cast<float>(1 / std::sqrt(static_cast<double>(w.experts.router.cols)));
+}
+
 // Lists the part's rows by the experts that they choose.
-void list_experts(const Pass& pass, const ExpertsSpec& spec, const Part& part) {
+void list_experts(const Pass& pass, const LayerWeights& w, const Part& part) {
+  const ExpertsSpec& spec = *w.spec.ffn.experts;
   const ExpertsWork& work = pass.work.experts;
   choose_experts({.scores = work.scores + part.first * spec.count,
                   .experts = work.chosen,
@@ -21,7 +29,9 @@ void list_experts(const Pass& pass, const ExpertsSpec& spec, const Part& part) {
                   .rows = part.rows,
                   .count = spec.count,
                   .used = spec.used,
-                  .normalise = spec.normalised},
+                  .normalise = spec.normalised,
+                  .factors = w.experts.factors,
+                  .scale = score_scale(w)},
                  {.experts = work.chosen,
                   .begin = work.begin,
                   .places = work.places,
@@ -52,6 +62,7 @@ void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part)
   product.from = work.from;
   product.x_rows = part.rows;
   product.room = work.x;
+  product.activation = w.spec.ffn.activation;
   grouped_gated_product(product, work.activated, *pass.stream);
   product.x = work.activated;
   product.from = nullptr;
@@ -64,11 +75,10 @@ void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part)
   grouped_product(product, *pass.stream);
 }
 
-}  // namespace
-
-void score_experts(const Pass& pass, const LayerWeights& w, const void* hidden) {
+// The scores of all experts, by the norm of `hidden` with this weight -> pass.work.normed.
+void score_by(const Pass& pass, const LayerWeights& w, const void* norm, const void* hidden) {
   router({.x = hidden,
-          .norm = w.ffn_norm,
+          .norm = norm,
           .weight = w.experts.router.parts[0].data,
           .normed = pass.work.normed,
           .scores = pass.work.experts.scores,
@@ -81,28 +91,71 @@ void score_experts(const Pass& pass, const LayerWeights& w, const void* hidden) 
          *pass.stream);
 }
 
-void experts_forward(const Pass& pass, const LayerWeights& w, void* hidden) {
-  const ExpertsSpec& spec = *w.spec.ffn.experts;
+// to += what the experts make of pass.work.normed, by the scores; `adds`: else to = that.
+void add_outputs(const Pass& pass, const LayerWeights& w, bool adds, void* to) {
   const int64_t width = w.experts.router.cols;
-  score_experts(pass, w, hidden);
   for (Part part{0, 0}; part.first < pass.rows; part.first += part.rows) {
     part.rows = std::min(kExpertPartRows, pass.rows - part.first);
-    list_experts(pass, spec, part);
+    list_experts(pass, w, part);
     multiply_experts(pass, w, part);
-    std::byte* const to =
-        static_cast<std::byte*>(hidden) + static_cast<uint64_t>(part.first * width) * dtype_bytes(pass.hidden_type);
+    std::byte* const out =
+        static_cast<std::byte*>(to) + static_cast<uint64_t>(part.first * width) * dtype_bytes(pass.hidden_type);
     add_experts({.y = pass.work.experts.y,
                  .places = pass.work.experts.places,
                  .shares = pass.work.experts.shares,
-                 .residual = to,
-                 .out = to,
+                 .residual = adds ? out : nullptr,
+                 .out = out,
                  .type = pass.hidden_type,
                  .y_type = DType::kF32,
                  .rows = part.rows,
-                 .used = spec.used,
+                 .used = w.spec.ffn.experts->used,
                  .cols = width},
                 *pass.stream);
   }
+}
+
+void norm_hidden(const Pass& pass, const LayerWeights& w, const void* weight, const void* hidden) {
+  const int64_t width = w.experts.router.cols;
+  normalise(pass, {.x = hidden, .weight = weight, .out = pass.work.normed, .cols = width, .out_stride = width});
+}
+
+}  // namespace
+
+void score_experts(const Pass& pass, const LayerWeights& w, const void* hidden) {
+  score_by(pass, w, w.ffn_norm, hidden);
+}
+
+void experts_forward(const Pass& pass, const LayerWeights& w, void* hidden) {
+  score_experts(pass, w, hidden);
+  add_outputs(pass, w, true, hidden);
+}
+
+void experts_beside(const Pass& pass, const LayerWeights& w, const std::function<void()>& dense, void* hidden) {
+  const int64_t width = w.experts.router.cols;
+  dense();
+  RmsNormParams norm = {.x = pass.work.branch,
+                        .weight = w.experts.dense_norm,
+                        .out = pass.work.dense,
+                        .x_type = pass.hidden_type,
+                        .type = pass.type,
+                        .rows = pass.rows,
+                        .cols = width,
+                        .x_stride = width,
+                        .out_stride = width,
+                        .eps = pass.eps,
+                        .wide = true};
+  rms_norm(norm, *pass.stream);
+  score_by(pass, w, w.experts.router_scale, hidden);
+  norm_hidden(pass, w, w.experts.norm, hidden);
+  add_outputs(pass, w, false, pass.work.branch);
+  norm.weight = w.experts.output_norm;
+  norm.residual = pass.work.dense;
+  rms_norm(norm, *pass.stream);
+  norm.x = pass.work.dense;
+  norm.weight = w.down_norm;
+  norm.residual = norm.out = hidden;
+  norm.factor = w.scalar;
+  rms_norm(norm, *pass.stream);
 }
 
 }  // namespace headrace

@@ -3,6 +3,8 @@
 // nothing is owned and nothing waits.
 #pragma once
 
+#include <functional>
+
 #include "runtime/layers/forward.h"
 
 namespace headrace {
@@ -12,5 +14,8 @@ void score_experts(const Pass& pass, const LayerWeights& layer, const void* hidd
 
 // hidden += what each row's experts make of its norm, in place.
 void experts_forward(const Pass& pass, const LayerWeights& layer, void* hidden);
+// Of a layer whose experts are beside its dense part: hidden = (hidden + norm(norm(dense) + norm(experts))) * scalar.
+// `dense` enqueues what the dense part makes of `hidden`, not normalised, to pass.work.branch.
+void experts_beside(const Pass& pass, const LayerWeights& layer, const std::function<void()>& dense, void* hidden);
 
 }  // namespace headrace

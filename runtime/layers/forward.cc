@@ -204,12 +204,22 @@ void attention_output(const Pass& pass, const LayerWeights& w, const void* resid
 }
 
 void feed_forward(const Pass& pass, const LayerWeights& w, void* hidden) {
-  if (w.spec.ffn.experts) return experts_forward(pass, w, hidden);
   const LayerWork& work = pass.work;
-  ProductParams gated =
-      ready_product(pass, {.x = hidden, .weight = w.gate_up, .out = work.gate_up, .norm = w.ffn_norm});
-  gated.activation = w.spec.ffn.activation;
-  gated_product(gated, work.activated, *pass.stream);
+  const auto activate = [&] {
+    ProductParams gated =
+        ready_product(pass, {.x = hidden, .weight = w.gate_up, .out = work.gate_up, .norm = w.ffn_norm});
+    gated.activation = w.spec.ffn.activation;
+    gated_product(gated, work.activated, *pass.stream);
+  };
+  if (w.spec.ffn.experts && w.spec.ffn.experts->beside) {
+    const auto dense = [&] {
+      activate();
+      multiply(pass, {.x = work.activated, .weight = w.down, .out = work.branch, .wide = true});
+    };
+    return experts_beside(pass, w, dense, hidden);
+  }
+  if (w.spec.ffn.experts) return experts_forward(pass, w, hidden);
+  activate();
   add_product(pass, {.x = work.activated, .weight = w.down, .residual = hidden, .out = hidden}, w.down_norm, w.scalar);
 }
 

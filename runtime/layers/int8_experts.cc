@@ -80,7 +80,7 @@ void spread_norms(const Pass& pass, const LayerWeights& w, const Int8Experts& ro
 
 Int8Experts carve_int8_experts(const ModelConfig& config, const Int8LayerSize& size, BumpAllocator& allocator) {
   const LayerWidths widths = LayerWidths::of(config);
-  if (widths.experts == 0) return {};
+  if (widths.experts == 0 || widths.experts_beside) return {};
   const int64_t hidden = widths.hidden, width = widths.expert_ffn;
   const int64_t rows = int8_group_rows(size.backend, size.rows * widths.used, widths.experts);
   const auto take = [&](uint64_t bytes) { return reinterpret_cast<int8_t*>(allocator.take_bytes(bytes)); };

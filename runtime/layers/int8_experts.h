@@ -19,7 +19,7 @@ struct Int8LayerSize {
   bool lean;
 };
 
-// Room for the experts of one layer. Empty if no layer has any.
+// Room for the experts of one layer. Empty if no layer has any, or if they are beside dense parts.
 struct Int8Experts {
   Int8Rows gate_up{}, down{};  // [count, n, k]
   Int8Rows input{};            // of the product that comes next, in the order of the experts

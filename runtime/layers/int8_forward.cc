@@ -7,6 +7,9 @@
 namespace headrace {
 namespace {
 
+// Experts beside a dense part are multiplied as they are stored.
+bool in_int8(const LayerSpec& layer) { return layer.ffn.experts && !layer.ffn.experts->beside; }
+
 struct Size {
   int64_t n, k;
 };
@@ -24,7 +27,7 @@ Sizes largest_sizes(const ModelConfig& config) {
   for (const LayerSpec& layer : config.layers) {
     grow(&most.qkv, {layer.in_width(), config.hidden});
     grow(&most.output, {config.hidden, layer.out_width()});
-    if (layer.ffn.experts) continue;  // int8_experts.h
+    if (layer.ffn.width == 0) continue;  // int8_experts.h
     grow(&most.gate_up, {2 * layer.ffn.width, config.hidden});
     grow(&most.down, {config.hidden, layer.ffn.width});
   }
@@ -138,7 +141,7 @@ void int8_layer_weights(const LayerWeights& w, DType type, const Int8Layer& to, 
   const TraceSpan span(stream, "weights to int8");
   int8_weight({.weight = w.qkv, .type = type, .out = to.qkv}, stream);
   int8_weight({.weight = w.output, .type = type, .out = to.output}, stream);
-  if (w.spec.ffn.experts) return int8_expert_weights(w, type, to.experts, stream);
+  if (in_int8(w.spec)) return int8_expert_weights(w, type, to.experts, stream);
   int8_weight({.weight = w.gate_up, .type = type, .out = to.gate_up}, stream);
   int8_weight({.weight = w.down, .type = type, .out = to.down}, stream);
 }
@@ -154,11 +157,21 @@ void int8_layer_output(const Pass& pass, const LayerWeights& w, const Int8Layer&
   const TraceSpan span(*pass.stream, "output, mlp");
   convert_input(pass, matrices, {pass.work.attention, Int8Input::kPlain, w.output.cols});
   add_product(pass, matrices, {w.output, matrices.output, w.output_bias, nullptr, nullptr}, w.output_norm, hidden);
-  if (w.spec.ffn.experts) return int8_experts_forward(pass, w, matrices.experts, matrices.input, hidden);
-  convert_input(pass, matrices, {hidden, Int8Input::kNormed, w.gate_up.cols, w.ffn_norm});
-  multiply(pass, matrices, {w.gate_up, matrices.gate_up, nullptr, nullptr, pass.work.gate_up});
-  convert_input(pass, matrices,
-                {pass.work.gate_up, Int8Input::kGated, w.spec.ffn.width, nullptr, w.spec.ffn.activation});
+  const auto activate = [&] {
+    convert_input(pass, matrices, {hidden, Int8Input::kNormed, w.gate_up.cols, w.ffn_norm});
+    multiply(pass, matrices, {w.gate_up, matrices.gate_up, nullptr, nullptr, pass.work.gate_up});
+    convert_input(pass, matrices,
+                  {pass.work.gate_up, Int8Input::kGated, w.spec.ffn.width, nullptr, w.spec.ffn.activation});
+  };
+  if (w.spec.ffn.experts && w.spec.ffn.experts->beside) {
+    const auto dense = [&] {
+      activate();
+      multiply(pass, matrices, {w.down, matrices.down, nullptr, nullptr, pass.work.branch});
+    };
+    return experts_beside(pass, w, dense, hidden);
+  }
+  if (in_int8(w.spec)) return int8_experts_forward(pass, w, matrices.experts, matrices.input, hidden);
+  activate();
   add_product(pass, matrices, {w.down, matrices.down, nullptr, nullptr, nullptr}, w.down_norm, hidden, w.scalar);
 }
 

@@ -16,6 +16,7 @@ LayerWidths LayerWidths::of(int64_t hidden, std::span<const LayerSpec> layers) {
     widths.ffn = std::max(widths.ffn, layer.ffn.width);
     widths.output_norms = widths.output_norms || layer.output_norms;
     if (!layer.ffn.experts) continue;
+    widths.experts_beside = widths.experts_beside || layer.ffn.experts->beside;
     widths.experts = std::max(widths.experts, layer.ffn.experts->count);
     widths.used = std::max(widths.used, layer.ffn.experts->used);
     widths.expert_ffn = std::max(widths.expert_ffn, layer.ffn.experts->width);
@@ -58,8 +59,11 @@ LayerWork LayerWork::carve(const LayerWidths& widths, DType type, DType hidden_t
   if (widths.experts > 0) work.experts = ExpertsWork::carve(widths, type, rows, allocator);
   if (!widths.output_norms) return work;
   work.branch = work.normed;  // free whenever a branch is added
-  if (hidden_type != type) {
+  if (hidden_type != type || widths.experts_beside) {
     work.branch = allocator.take_bytes(static_cast<uint64_t>(rows * widths.hidden) * dtype_bytes(hidden_type));
+  }
+  if (widths.experts_beside) {
+    work.dense = allocator.take_bytes(static_cast<uint64_t>(rows * widths.hidden) * dtype_bytes(hidden_type));
   }
   return work;
 }

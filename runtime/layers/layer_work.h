@@ -20,6 +20,7 @@ struct LayerWidths {
   int64_t ffn = 0;
   bool output_norms = false;
   int64_t experts = 0, used = 0, expert_ffn = 0;  // 0: no layer has experts
+  bool experts_beside = false;                    // a dense part
   bool int8_experts = false;                      // they have products in 8 bits, with buffers of their own
 
   static LayerWidths of(int64_t hidden, std::span<const LayerSpec> layers);
@@ -53,6 +54,7 @@ struct LayerWork {
   void* gate_up = nullptr;    // [rows, 2 * ffn]
   void* activated = nullptr;  // [rows, ffn]
   void* branch = nullptr;     // [rows, hidden] of the residual stream's type: what is normalised before it is added
+  void* dense = nullptr;      // [rows, hidden] of the residual stream's type, where experts are beside a dense part
   ExpertsWork experts;
 
   // `hidden_type`: of the residual stream; all others have `type`.

@@ -14,7 +14,8 @@ std::vector<ProductSize> layer_products(int64_t hidden, std::span<const LayerSpe
       sizes.push_back({experts->count, hidden, DType::kF32, true});
       sizes.push_back({2 * experts->width, hidden, type, true});
       sizes.push_back({hidden, experts->width, DType::kF32, true});
-    } else {
+    }
+    if (layer.ffn.width > 0) {
       sizes.push_back({2 * layer.ffn.width, hidden, type});
       sizes.push_back({hidden, layer.ffn.width, hidden_type});
     }

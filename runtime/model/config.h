@@ -88,13 +88,16 @@ struct DeltaNetSpec {
 struct ExpertsSpec {
   int64_t count = 0, used = 0, width = 0;
   bool normalised = false;  // the weights of a token's experts are divided by their sum
+  // Gemma 4: beside the dense part, each with norms of its own. The router reads the residual stream, normalised and
+  // scaled by channel, and each expert has a factor.
+  bool beside = false;
 
   bool operator==(const ExpertsSpec&) const = default;
 };
 
-// A layer's feed-forward part: down(activation(gate x) * up x), or experts in place of it, whose activation is silu.
+// A layer's feed-forward part: down(activation(gate x) * up x), or experts in place of it or beside it.
 struct FfnSpec {
-  int64_t width = 0;  // 0: there are experts
+  int64_t width = 0;  // 0: there are experts alone
   Activation activation = Activation::kSilu;
   std::optional<ExpertsSpec> experts = {};
   bool operator==(const FfnSpec&) const = default;

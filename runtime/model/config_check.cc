@@ -89,7 +89,8 @@ void check_config(const ModelConfig& config, const std::string& source) {
 
 std::string ffn_text(const FfnSpec& ffn) {
   if (!ffn.experts) return str("FFN ", ffn.width);
-  return str(ffn.experts->used, " of ", ffn.experts->count, " experts with FFN ", ffn.experts->width);
+  return str(ffn.width > 0 ? str("FFN ", ffn.width, " and ") : "", ffn.experts->used, " of ", ffn.experts->count,
+             " experts with FFN ", ffn.experts->width);
 }
 
 std::string layers_text(const ModelConfig& config) {

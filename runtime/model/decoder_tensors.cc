@@ -50,8 +50,14 @@ void append_ffn(const FfnSpec& ffn, int64_t hidden, const std::string& prefix, T
     out->push_back({of + "up_proj.weight", {width, hidden}});
     out->push_back({of + "down_proj.weight", {hidden, width}});
   };
-  if (!ffn.experts) return add(prefix + "mlp.", ffn.width);
+  if (ffn.width > 0) add(prefix + "mlp.", ffn.width);
+  if (!ffn.experts) return;
   out->push_back({prefix + "mlp.gate.weight", {ffn.experts->count, hidden}});
+  if (ffn.experts->beside) {
+    out->push_back({prefix + "mlp.gate.scale", {hidden}});
+    out->push_back({prefix + "mlp.experts.scale", {ffn.experts->count}});
+    for (const char* const name : kBesideNorms) out->push_back({prefix + name, {hidden}});
+  }
   for (int64_t e = 0; e < ffn.experts->count; ++e) add(str(prefix, "mlp.experts.", e, "."), ffn.experts->width);
 }
 

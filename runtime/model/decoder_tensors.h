@@ -11,6 +11,10 @@
 
 namespace headrace {
 
+// Of what the dense part makes, of what experts read, and of what they make, where they are beside it.
+inline constexpr const char* kBesideNorms[] = {
+    "post_feedforward_layernorm_1.weight", "pre_feedforward_layernorm_2.weight", "post_feedforward_layernorm_2.weight"};
+
 struct DecoderTensor {
   std::string name;
   std::vector<int64_t> shape;

@@ -75,6 +75,13 @@ uint64_t place_each(int64_t count, const WeightPlaces& places, const Place& plac
 void place_experts(const LayerTensors& tensor, const ExpertsSpec& spec, int64_t hidden, ExpertWeights* w,
                    WeightPlaces* places) {
   places->place_plain(&w->router, {tensor("mlp.gate.weight", {spec.count, hidden})});
+  if (spec.beside) {
+    places->place(&w->router_scale, {tensor("mlp.gate.scale", {hidden})});
+    places->place_f32(&w->factors, tensor("mlp.experts.scale", {spec.count}));
+    places->place(&w->dense_norm, {tensor(kBesideNorms[0], {hidden})});
+    places->place(&w->norm, {tensor(kBesideNorms[1], {hidden})});
+    places->place(&w->output_norm, {tensor(kBesideNorms[2], {hidden})});
+  }
   const auto of = [&](int64_t e, const char* name, const std::vector<int64_t>& shape) {
     return tensor(str("mlp.experts.", e, ".", name, ".weight").c_str(), shape);
   };
@@ -100,10 +107,12 @@ void place_layer(const LayerTensors& tensor, const LayerSpec& spec, int64_t hidd
   const char* const ffn_norm =
       spec.output_norms ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight";
   places->place(&w->ffn_norm, {tensor(ffn_norm, {hidden})});
-  if (spec.ffn.experts) return place_experts(tensor, *spec.ffn.experts, hidden, &w->experts, places);
-  places->place(&w->gate_up, {tensor("mlp.gate_proj.weight", {spec.ffn.width, hidden}),
-                              tensor("mlp.up_proj.weight", {spec.ffn.width, hidden})});
-  places->place(&w->down, {tensor("mlp.down_proj.weight", {hidden, spec.ffn.width})});
+  if (spec.ffn.width > 0) {
+    places->place(&w->gate_up, {tensor("mlp.gate_proj.weight", {spec.ffn.width, hidden}),
+                                tensor("mlp.up_proj.weight", {spec.ffn.width, hidden})});
+    places->place(&w->down, {tensor("mlp.down_proj.weight", {hidden, spec.ffn.width})});
+  }
+  if (spec.ffn.experts) place_experts(tensor, *spec.ffn.experts, hidden, &w->experts, places);
   if (spec.output_norms) places->place(&w->down_norm, {tensor("post_feedforward_layernorm.weight", {hidden})});
   if (spec.scaled) places->place(&w->scalar, {tensor("layer_scalar", {1})});
 }

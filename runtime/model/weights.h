@@ -27,6 +27,11 @@ struct ExpertWeights {
   Weight router;                                 // [count, hidden], never quantised
   Weight gate_up, down;                          // [2 * width, hidden] and [hidden, width], of expert 0
   uint64_t gate_up_stride = 0, down_stride = 0;  // in bytes
+  // Where they are beside the dense part; else null.
+  const void* router_scale = nullptr;  // [hidden], of the router's input
+  const float* factors = nullptr;      // [count]
+  // [hidden] each: of what the dense part makes, of what the experts read, and of what they make.
+  const void *dense_norm = nullptr, *norm = nullptr, *output_norm = nullptr;
 };
 
 // Vectors are of the weights' type, or f32; matrices are [out, in]. Null where the layer has none.
@@ -47,7 +52,7 @@ struct LayerWeights {
   const void* output_bias = nullptr;  // [hidden]
   const void* output_norm = nullptr;  // [hidden], of what attention adds
   const void* ffn_norm = nullptr;     // [hidden]
-  Weight gate_up;                     // [2 * ffn, hidden]; none, as down, where there are experts
+  Weight gate_up;                     // [2 * ffn, hidden]; none, as down, where there are experts alone
   Weight down;                        // [hidden, ffn]
   const void* down_norm = nullptr;    // [hidden], of what the feed-forward part adds
   const void* scalar = nullptr;       // [1]: the residual stream is multiplied by it at the layer's end

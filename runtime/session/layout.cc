@@ -363,7 +363,7 @@ PrefillWork SessionLayout::carve_prefill(const PromptShape& shape, BumpAllocator
   }
   const DType type = weights_.dtype();
   LayerWidths widths = LayerWidths::of(config_);
-  widths.int8_experts = options_.prefill_int8;
+  widths.int8_experts = options_.prefill_int8 && !widths.experts_beside;
   work.layer = LayerWork::carve(widths, type, type, group, allocator);
   const RecurrentShape recurrent = recurrent_shape();
   if (recurrent.layers > 0)

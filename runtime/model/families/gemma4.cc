@@ -1,9 +1,11 @@
-// Gemma 4, its text part: 31B, 12B. As Gemma 3, but norms are plain, layers that see all rows have heads of their own,
-// larger and fewer, and their keys' raw values are the values; a layer ends with a factor; logits are capped. The parts
-// that read images and sound are not loaded.
+// Gemma 4, its text part: 31B, 12B, 26B-A4B. As Gemma 3, but norms are plain, layers that see all rows have heads of
+// their own, larger and fewer, and their keys' raw values are the values; a layer ends with a factor; logits are
+// capped. The parts that read images and sound are not loaded.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "cache/base.h"
 #include "runtime/base/end_ids.h"
@@ -48,8 +50,6 @@ void refuse_gemma4(const JsonFields& fields) {
   if (both != nullptr && *both != "vision" && *both != false)
     fields.refuse("use_bidirectional_attention", "is not supported (\"vision\" and null are)");
   if (fields.has("attn_logit_softcapping")) fields.refuse("attn_logit_softcapping", "is not supported (null is)");
-  if (fields.boolean_or("enable_moe_block", false))
-    fields.refuse("enable_moe_block", "is not supported (false is): Gemma 4's mixture of experts");
   for (const char* key : {"hidden_size_per_layer_input", "num_kv_shared_layers"})
     if (fields.integer_or(key, 0, kMaxWidth, 0) != 0) fields.refuse(key, "is not supported (0 is): a Gemma 4 E model");
 }
@@ -94,6 +94,16 @@ void read_per_layer(const JsonFields& fields, std::vector<LayerSpec>* layers) {
   }
 }
 
+std::optional<ExpertsSpec> gemma4_experts(const JsonFields& fields) {
+  if (!fields.boolean_or("enable_moe_block", false)) return std::nullopt;
+  ExpertsSpec experts{.normalised = true, .beside = true};
+  experts.count = fields.integer("num_experts", 1, kMaxExpertCount);
+  experts.used = fields.integer("top_k_experts", 1, kMaxUsedExpertCount);
+  if (experts.used > experts.count) fields.refuse("top_k_experts", str("is above num_experts ", experts.count));
+  experts.width = fields.integer("moe_intermediate_size", 1, kMaxFfn);
+  return experts;
+}
+
 void read_gemma4_layers(const JsonFields& fields, ModelConfig* config) {
   const int64_t count = fields.integer("num_hidden_layers", 1, kMaxLayers);
   std::vector<bool> windows = gemma_windows(fields, count);
@@ -105,8 +115,9 @@ void read_gemma4_layers(const JsonFields& fields, ModelConfig* config) {
   const Gemma4Heads far = {
       k_is_v ? fields.integer_or("num_global_key_value_heads", 1, kMaxHeads, near.kv_heads) : near.kv_heads,
       fields.integer_or("global_head_dim", 2, kMaxHeadDim, 512)};
-  const LayerSpec layer = gemma4_layer(fields.integer("num_attention_heads", 1, kMaxHeads),
-                                       fields.integer("intermediate_size", 1, kMaxFfn));
+  LayerSpec layer = gemma4_layer(fields.integer("num_attention_heads", 1, kMaxHeads),
+                                 fields.integer("intermediate_size", 1, kMaxFfn));
+  layer.ffn.experts = gemma4_experts(fields);
   for (const bool has_window : windows) {
     AttentionSpec& attention = config->layers.emplace_back(layer).attention();
     set_heads(has_window ? near : far, &attention);
@@ -145,6 +156,20 @@ void read_gemma4(const JsonFields& whole, ModelConfig* config) {
   read_gemma4_text(fields, config);
   config->images = true;
   append_end_ids(whole, config->vocab, &config->end_ids);
+}
+
+// Its names of what is beside the dense part are the decoder's, but for their ends.
+std::string gemma4_tensor(std::string_view stored) {
+  constexpr std::pair<std::string_view, std::string_view> kEnds[] = {
+      {".router.proj.weight", ".mlp.gate.weight"},
+      {".router.scale", ".mlp.gate.scale"},
+      {".router.per_expert_scale", ".mlp.experts.scale"},
+      {".experts.gate_up_proj", ".mlp.experts.gate_up_proj"},
+      {".experts.down_proj", ".mlp.experts.down_proj"}};
+  std::string name = gemma_tensor(stored);
+  for (const auto& [end, decoder] : kEnds)
+    if (name.ends_with(end)) return name.replace(name.size() - end.size(), end.size(), decoder);
+  return name;
 }
 
 // ---- GGUF ----
@@ -204,9 +229,21 @@ void refuse_gemma4(const GgufSource& source) {
       fields.refuse(source.key(name), str(value, " is not supported (0 is): a Gemma 4 E model"));
 }
 
+std::optional<ExpertsSpec> gemma4_experts(const GgufSource& source) {
+  const GgufFields& fields = source.fields;
+  ExpertsSpec experts{.normalised = true, .beside = true};
+  experts.count = fields.integer_or(source.key("expert_count"), 0, kMaxExpertCount, 0);
+  if (experts.count == 0) return std::nullopt;
+  experts.used = fields.integer(source.key("expert_used_count"), 1, kMaxUsedExpertCount);
+  if (experts.used > experts.count)
+    fields.refuse(source.key("expert_used_count"), str(experts.used, " is above expert_count ", experts.count));
+  experts.width = fields.integer(source.key("expert_feed_forward_length"), 1, kMaxFfn);
+  return experts;
+}
+
 void read_gemma4_gguf(const GgufSource& source, ModelConfig* config) {
   const GgufFields& fields = source.fields;
-  read_sizes(source, config);
+  read_sizes(source, config, Mixtures::kAllowed);
   refuse_query_scale(source);
   refuse_gemma4(source);
   const int64_t positions = config->max_positions;
@@ -222,8 +259,11 @@ void read_gemma4_gguf(const GgufSource& source, ModelConfig* config) {
   const std::vector<bool> windows = gemma_windows(source, layers);
   const int64_t heads = fields.integer(source.key("attention.head_count"), 1, kMaxHeads);
   const int64_t window = fields.integer(source.key("attention.sliding_window"), 1, kMaxPositions);
+  const std::optional<ExpertsSpec> experts = gemma4_experts(source);
   for (size_t i = 0; i < windows.size(); ++i) {
-    AttentionSpec& attention = config->layers.emplace_back(gemma4_layer(heads, ffn[i])).attention();
+    LayerSpec& layer = config->layers.emplace_back(gemma4_layer(heads, ffn[i]));
+    layer.ffn.experts = experts;
+    AttentionSpec& attention = layer.attention();
     set_heads({kv_heads[i], windows[i] ? near : far}, &attention);
     attention.window = windows[i] ? window : 0;
     attention.local_rope = windows[i];
@@ -236,7 +276,16 @@ void read_gemma4_gguf(const GgufSource& source, ModelConfig* config) {
 }
 
 std::vector<TensorName> gemma4_tensors() {
-  std::vector<TensorName> names = {{"layer_output_scale.weight", "layer_scalar", true}};
+  std::vector<TensorName> names = {{"layer_output_scale.weight", "layer_scalar", true},
+                                   {"ffn_down_exps.scale", "mlp.experts.scale", true},
+                                   {"ffn_gate_inp", "mlp.gate"},
+                                   {"ffn_gate_up_exps", "mlp.experts.gate_up_proj"},
+                                   {"ffn_gate_exps", "mlp.experts.gate_proj"},
+                                   {"ffn_up_exps", "mlp.experts.up_proj"},
+                                   {"ffn_down_exps", "mlp.experts.down_proj"},
+                                   {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
+                                   {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
+                                   {"post_ffw_norm_2", "post_feedforward_layernorm_2"}};
   names.insert(names.end(), gemma_tensors().begin(), gemma_tensors().end());
   return names;
 }
@@ -250,7 +299,7 @@ const Family& gemma4_family() {
                 .architectures = {"Gemma4ForConditionalGeneration", "Gemma4ForCausalLM",
                                   "Gemma4UnifiedForConditionalGeneration", "Gemma4UnifiedForCausalLM"},
                 .read = read_gemma4,
-                .tensor_name = gemma_tensor}},
+                .tensor_name = gemma4_tensor}},
       .gguf = {{.architecture = "gemma4", .also = "", .read = read_gemma4_gguf, .tensors = gemma4_tensors()}},
       .refused = {{{"gemma4_assistant", "Gemma4AssistantForCausalLM", "gemma4-assistant"},
                    "is a draft for Gemma 4, which reads the rows of the model itself; it is not supported"}}};

@@ -37,6 +37,11 @@ constexpr const char* kGemma4Large =
     R"("global_head_dim": 512, "num_global_key_value_heads": 4, "attention_k_eq_v": true, "sliding_window": 1024,
        "final_logit_softcapping": 30.0, "rope_parameters": {"full_attention": {"rope_type": "proportional",
        "partial_rotary_factor": 0.25, "rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}})";
+constexpr const char* kGemma4Moe =
+    R"("global_head_dim": 512, "num_global_key_value_heads": 2, "attention_k_eq_v": true, "sliding_window": 1024,
+       "final_logit_softcapping": 30.0, "enable_moe_block": true, "num_experts": 128, "top_k_experts": 8,
+       "moe_intermediate_size": 704, "rope_parameters": {"full_attention": {"rope_type": "proportional",
+       "partial_rotary_factor": 0.25, "rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}})";
 constexpr const char* kQwen3Moe =
     R"("rms_norm_eps": 1e-6, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
        "norm_topk_prob": true)";
@@ -89,6 +94,7 @@ constexpr Row kShapes[] = {
     {"gemma-3-12b", "gemma3_text", 48, 3840, 16, 8, 256, 15360, 262208, 131072, 1e6, Head::kTied, kGemma3},
     {"gemma-3-27b", "gemma3_text", 62, 5376, 32, 16, 128, 21504, 262208, 131072, 1e6, Head::kTied, kGemma3Large},
     {"gemma-4-12b", "gemma4_text", 48, 3840, 16, 8, 256, 15360, 262144, 262144, 1e6, Head::kTied, kGemma4},
+    {"gemma-4-26b-a4b", "gemma4_text", 30, 2816, 16, 8, 256, 2112, 262144, 262144, 1e6, Head::kTied, kGemma4Moe},
     {"gemma-4-31b", "gemma4_text", 60, 5376, 32, 16, 256, 21504, 262144, 262144, 1e6, Head::kTied, kGemma4Large},
     {"seed-oss-36b", "seed_oss", 64, 5120, 80, 8, 128, 27648, 155136, 524288, 1e7, Head::kOwn, kEps6},
 };

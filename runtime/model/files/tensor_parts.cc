@@ -51,6 +51,7 @@ struct FusedExperts {
 const FusedExperts kFusedExperts[] = {{"mlp.experts.gate_proj.weight", {"gate_proj"}},
                                       {"mlp.experts.up_proj.weight", {"up_proj"}},
                                       {"mlp.experts.down_proj.weight", {"down_proj"}},
+                                      {"mlp.experts.gate_up_proj.weight", {"gate_proj", "up_proj"}},
                                       {"mlp.experts.gate_up_proj", {"gate_proj", "up_proj"}},
                                       {"mlp.experts.down_proj", {"down_proj"}}};
 

@@ -213,6 +213,23 @@ TEST_P(ElementwiseTest, NormWithoutAWeight) {
   }
 }
 
+// Kept in the type of the residual stream: rounded, these have the bits of the norm in `type`.
+TEST_P(ElementwiseTest, WideNorm) {
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    for (const int64_t cols : {7, 576, 9001}) {
+      const DeviceArray x = upload(random_values(1, 3 * cols), DType::kF32),
+                        weight = upload(random_values(2, cols), type), narrow = output(x.bytes / 2),
+                        wide = output(x.bytes);
+      RmsNormParams norm{x.data(), weight.data(), narrow.data(), DType::kF32, type, 3, cols, cols, cols, 1e-6f};
+      rms_norm(norm, stream());
+      norm.out = wide.data();
+      norm.wide = true;
+      rms_norm(norm, stream());
+      EXPECT_EQ(rounded(download(wide, DType::kF32), type), download(narrow, type)) << dtype_name(type) << " " << cols;
+    }
+  }
+}
+
 TEST_P(ElementwiseTest, SoftcapBoundsValues) {
   for (const int64_t count : {1, 7, 577, 50001}) {  // the last: enough for the pool
     std::vector<float> before = random_values(1, count, 40.0f);

@@ -78,6 +78,30 @@ class ExpertsTest : public testing_support::KernelTest {
 };
 INSTANTIATE_KERNEL_TEST(ExpertsTest);
 
+// A factor of each expert multiplies the shares that it would have without.
+TEST_P(ExpertsTest, SharesHaveTheirExpertsFactors) {
+  constexpr int64_t kCount = 37, kUsed = 5, kRows = 9;
+  const std::vector<float> factors = random_values(5, kCount);
+  const DeviceArray scores = upload_raw(random_values(4, kRows * kCount, 3.0f)), of_experts = upload_raw(factors);
+  const auto routed_with = [&](const float* by) {
+    const DeviceArray experts = output(index_of(kRows * kUsed) * 4), shares = output(index_of(kRows * kUsed) * 4);
+    route({.scores = scores.as<float>(),
+           .experts = experts.as<int32_t>(),
+           .shares = shares.as<float>(),
+           .rows = kRows,
+           .count = kCount,
+           .used = kUsed,
+           .normalise = true,
+           .factors = by},
+          stream());
+    return std::pair{values_in<int32_t>(download(experts)), values_in<float>(download(shares))};
+  };
+  const auto [chosen, plain] = routed_with(nullptr);
+  const auto [same, scaled] = routed_with(of_experts.as<float>());
+  EXPECT_EQ(same, chosen);
+  for (size_t i = 0; i < chosen.size(); ++i) EXPECT_EQ(scaled[i], plain[i] * factors[index_of(chosen[i])]) << i;
+}
+
 TEST_P(ExpertsTest, RouteTakesTheLargestInOrder) {
   constexpr int64_t kRows = 37;
   for (const auto& [count, used] : {std::pair<int64_t, int64_t>{8, 2}, {128, 8}, {5, 5}, {1, 1}, {512, 10}, {33, 32}}) {
@@ -252,20 +276,22 @@ TEST_P(ExpertsTest, ExpertsOutputsAreAdded) {
       const std::vector<float> x = rounded(random_values(1, kRows * cols), type);
       const DType y_type = cols % 2 == 0 ? DType::kF32 : type;
       const std::vector<float> y = rounded(random_values(2, kRows * kUsed * cols), y_type);
-      const DeviceArray y_array = upload(y, y_type), sum = upload(x, type);
-      add_experts({.y = y_array.data(),
-                   .places = places_array.as<int32_t>(),
-                   .shares = shares_array.as<float>(),
-                   .residual = sum.data(),
-                   .out = sum.data(),
-                   .type = type,
-                   .y_type = y_type,
-                   .rows = kRows,
-                   .used = kUsed,
-                   .cols = cols},
-                  stream());
+      const DeviceArray y_array = upload(y, y_type), sum = upload(x, type), alone = output(sum.bytes);
+      for (const bool adds : {true, false}) {
+        add_experts({.y = y_array.data(),
+                     .places = places_array.as<int32_t>(),
+                     .shares = shares_array.as<float>(),
+                     .residual = adds ? sum.data() : nullptr,
+                     .out = adds ? sum.data() : alone.data(),
+                     .type = type,
+                     .y_type = y_type,
+                     .rows = kRows,
+                     .used = kUsed,
+                     .cols = cols},
+                    stream());
+      }
       const std::vector<float> got = download(sum, type);
-      std::vector<float> expected = x;
+      std::vector<float> expected = x, expected_alone(x.size());
       for (int64_t i = 0; i < kRows * cols; ++i) {
         float added = 0;
         for (int64_t r = 0; r < kUsed; ++r) {
@@ -273,7 +299,9 @@ TEST_P(ExpertsTest, ExpertsOutputsAreAdded) {
           added = std::fma(shares[pair], y[index_of(places[pair] * cols + i % cols)], added);
         }
         expected[index_of(i)] += added;
+        expected_alone[index_of(i)] = added;
       }
+      EXPECT_EQ(download(alone, type), rounded(expected_alone, type)) << dtype_name(type) << " " << cols;
       EXPECT_EQ(got, rounded(expected, type)) << dtype_name(type) << " " << cols;
     }
   }

@@ -71,8 +71,24 @@ TEST(Gemma4, ProportionalAngles) {
   for (size_t i = 0; i < 16; ++i) EXPECT_EQ(table.inv_freq[i], i < 4 ? all.inv_freq[i] : 0.0f) << i;
 }
 
-TEST(Gemma4, BothFormatsAreOneModel) {
-  const auto directory = open_checkpoint(gemma4_file("gemma4")), gguf = open_checkpoint(gemma4_file("gemma4.gguf"));
+TEST(Gemma4, ExpertsBesideTheDensePart) {
+  const auto model = open_checkpoint(gemma4_file("gemma4moe"));
+  ASSERT_EQ(model->config().layer_count(), 4);
+  EXPECT_TRUE(model->config().images);
+  for (const LayerSpec& layer : model->config().layers) {
+    EXPECT_EQ(layer.ffn.width, 64);
+    EXPECT_EQ(layer.ffn.activation, Activation::kGelu);
+    EXPECT_EQ(layer.ffn.experts, (ExpertsSpec{.count = 8, .used = 2, .width = 16, .normalised = true, .beside = true}));
+  }
+}
+
+class Gemma4Formats : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, Gemma4Formats, ::testing::Values("gemma4", "gemma4moe"),
+                         [](const auto& model) { return std::string(model.param); });
+
+TEST_P(Gemma4Formats, AreOneModel) {
+  const std::string name = GetParam();
+  const auto directory = open_checkpoint(gemma4_file(name)), gguf = open_checkpoint(gemma4_file(name + ".gguf"));
   const ModelConfig &a = directory->config(), &b = gguf->config();
   EXPECT_EQ(b.layers, a.layers);
   EXPECT_EQ(b.family, a.family);
@@ -149,7 +165,11 @@ TEST(Gemma4, ConfigRefusesByKeyAndValues) {
       {R"({"use_bidirectional_attention": "all"})", {"use_bidirectional_attention \"all\""}},
       {R"({"final_logit_softcapping": -1})", {"final_logit_softcapping -1"}},
       {R"({"attn_logit_softcapping": 50.0})", {"attn_logit_softcapping 50"}},
-      {R"({"enable_moe_block": true})", {"enable_moe_block true", "mixture of experts"}},
+      {R"({"enable_moe_block": true})", {"num_experts"}},
+      {R"({"enable_moe_block": true, "num_experts": 4, "top_k_experts": 5, "moe_intermediate_size": 8})",
+       {"top_k_experts 5 is above num_experts 4"}},
+      {R"({"enable_moe_block": true, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 0})",
+       {"moe_intermediate_size 0"}},
       {R"({"hidden_size_per_layer_input": 256})", {"hidden_size_per_layer_input 256", "E model"}},
       {R"({"num_kv_shared_layers": 18})", {"num_kv_shared_layers 18", "E model"}},
       {R"({"per_layer_config": [1]})", {"per_layer_config [1]"}},
@@ -198,7 +218,8 @@ TEST(Gemma4, GgufKeys) {
       {gemma4_number("attention.key_length", 64), {"value_length", "64"}},
       {gemma4_number("attention.head_count_kv", 0), {"gemma4.attention.head_count_kv is 0"}},
       {gemma4_number("block_count", 5), {"holds 6 values, but gemma4.block_count is 5"}},
-      {gemma4_number("expert_count", 8), {"gemma4.expert_count 8", "mixtures of experts"}},
+      {gemma4_number("expert_count", 8), {"gemma4.expert_used_count", "missing"}},
+      {gemma4_number("expert_count", 5000), {"gemma4.expert_count", "5000"}},
       {gemma4_number("embedding_length_per_layer_input", 256), {"embedding_length_per_layer_input 256", "E model"}},
       {gemma4_number("attention.shared_kv_layers", 18), {"attention.shared_kv_layers 18", "E model"}},
       {without_tensor("rope_freqs.weight"), {"has no tensor rope_freqs.weight"}},

@@ -20,7 +20,7 @@ namespace {
 // What the models' authors count: a wrong size anywhere changes it. Qwen3.5 and later have an MTP block besides, of
 // 120,599,552, 243,290,624 and 424,699,392. With the part that reads images, which is not counted, Gemma 3 has
 // 4,300,079,472, 12,187,325,040 and 27,432,406,640 from 4B on. Gemma 4 12B has 256 more in GGUF, of its angles; of 31B
-// nobody has written the number: it is its shapes' own.
+// and 26B-A4B nobody has written the numbers: they are their shapes' own.
 TEST(Shapes, HaveAsManyParametersAsTheirModels) {
   std::map<std::string, int64_t> published = {
       {"smollm2-135m", 134515008},    {"smollm2-360m", 361821120},    {"smollm2-1.7b", 1711376384},
@@ -34,7 +34,7 @@ TEST(Shapes, HaveAsManyParametersAsTheirModels) {
       {"llama-3.3-70b", 70553706496}, {"qwen3.5-4b", 4326350848},     {"qwen3.5-9b", 9197093888},
       {"qwen3.6-27b", 27320697856},   {"qwen3.8-27b", 27320697856},   {"gemma-3-1b", 999885952},
       {"gemma-3-4b", 3880263168},     {"gemma-3-12b", 11766034176},   {"gemma-3-27b", 27009346304},
-      {"gemma-4-12b", 11907350320},   {"gemma-4-31b", 30697345340}};
+      {"gemma-4-12b", 11907350320},   {"gemma-4-31b", 30697345340},   {"gemma-4-26b-a4b", 25233141790}};
   published["qwen3-30b-a3b"] = published["qwen3-coder-30b-a3b"] = 30532122624;
   std::set<std::string> names;
   for (const Shape& shape : known_shapes()) {
