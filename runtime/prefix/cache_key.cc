@@ -54,6 +54,7 @@ void add_rope(const RopeConfig& rope, Identity* to) {
   to->add(rope.original_max_positions);
   to->add(rope.truncate);
   for (const float factor : rope.frequency_factors) to->add(factor);
+  if (rope.turning_dims != 0) to->add(rope.turning_dims);
   if (rope.query_beta == 0) return;  // rows of a layer depend on q of the layers before it
   to->add(rope.query_beta);
   to->add(rope.query_step);
