@@ -13,7 +13,8 @@ namespace headrace::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kKept = kNormKept;  // chunks of a row that a thread keeps in registers
+constexpr int kKept = kNormKept;         // chunks of a row that a thread keeps in registers
+constexpr int kWarpChunk = 32 * kChunk;  // elements that a warp reads at once
 
 // ---- embedding ------------------------------------------------------------------------------------------------------
 
@@ -165,8 +166,6 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(RopeParams p, RopeAligne
   }
 }
 
-constexpr int kWarpChunk = 32 * kChunk;  // elements that a warp reads at once
-
 // A head that a warp normalises, with the order of sums that rms_norm_kernel has for a row of its length, as rounded
 // elements in shared memory.
 __device__ void normalise_head(const RopeParams& p, const void* in, int64_t from, bool aligned, const void* weight,
@@ -285,7 +284,7 @@ __global__ void __launch_bounds__(kThreads) gate_rows_kernel(GateRowsParams p, b
   store_chunk(p.type, p.y, at_y, count, aligned, y);
 }
 
-// ---- scale ----------------------------------------------------------------------------------------------------------
+// ---- scale, softcap -------------------------------------------------------------------------------------------------
 
 // Grid: blocks of chunks.
 __global__ void __launch_bounds__(kThreads) scale_kernel(ScaleParams p, bool aligned) {
@@ -298,8 +297,6 @@ __global__ void __launch_bounds__(kThreads) scale_kernel(ScaleParams p, bool ali
   for (int i = 0; i < kChunk; ++i) values[i] = rounded_to(p.type, values[i] * p.factor);
   store_chunk(p.x_type, p.x, first, count, aligned, values);
 }
-
-// ---- softcap --------------------------------------------------------------------------------------------------------
 
 // Grid: blocks of elements.
 __global__ void __launch_bounds__(kThreads) softcap_kernel(SoftcapParams p) {
