@@ -137,7 +137,8 @@ void int8_experts_forward(const Pass& pass, const LayerWeights& w, const Int8Exp
                    .type = pass.type,
                    .rows = rows,
                    .cols = spec.width,
-                   .out = room.input},
+                   .out = room.input,
+                   .activation = w.spec.ffn.activation},
                   *pass.stream);
   multiply(products, w.experts.down, room.down, w.experts.down_stride);
   add_experts({.y = room.products,
