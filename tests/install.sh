@@ -3,7 +3,7 @@
 #   build   compiler, CMake, libraries          tests   GoogleTest, Google Benchmark
 #   model   what fetch_model.sh needs           checks  clang with its sanitizers, fuzzer and linker, clang-format, clang-tidy
 #   deb     what deb.sh needs                    slurm   what slurm.sh needs
-#   page    what serve_page.sh needs             documents  the converters of documents, for their tests
+#   page    the browser of page_program_test     documents  the converters of documents, for their tests
 # As root or with sudo. On another system than Debian it names the packages and lets CMake find what is there.
 set -euo pipefail
 

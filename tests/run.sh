@@ -179,6 +179,9 @@ for stage in "${stages[@]}"; do
   esac
 done
 bash tests/install.sh "${sets[@]}"
+if [[ " ${stages[*]} " == *" release "* ]]; then
+  bash tests/install.sh page || echo "run.sh: no Chromium: the test of the page will be skipped" >&2
+fi
 mkdir -p build
 for stage in "${stages[@]}"; do "stage_$stage"; done
 

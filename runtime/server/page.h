@@ -1,10 +1,13 @@
-// The page at "/": page.html, compiled in. Any thread.
+// The page at "/", of the files in page/, compiled in, and the policy that it is sent with. Any thread.
 #pragma once
 
-#include <string_view>
+#include <string>
 
 namespace headrace {
 
-std::string_view page_html();
+const std::string& page_html();
+// Content-Security-Policy: the page's own style and script, which are named by their digests, and requests to its
+// server.
+const std::string& page_policy();
 
 }  // namespace headrace

@@ -12,11 +12,6 @@ namespace {
 
 constexpr std::string_view kModels = "/v1/models", kTokenize = "/tokenize", kEmbeddings = "/v1/embeddings";
 
-// The page holds its own style and script, and talks to its server alone.
-constexpr char kPagePolicy[] =
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
 std::vector<std::string> checked_keys(const ServerOptions& options) {
   if (!options.api_key_file.empty()) return read_api_keys(options.api_key_file);
   if (!is_loopback(options.host)) {
@@ -41,8 +36,10 @@ HttpResponse allowed(const char* methods) { return {.status = 204, .headers = {{
 
 HttpResponse page() {
   return {.type = "text/html; charset=utf-8",
-          .body = std::string(page_html()),
-          .headers = {{"Content-Security-Policy", kPagePolicy}}};
+          .body = page_html(),
+          .headers = {{"Content-Security-Policy", page_policy()},
+                      {"X-Content-Type-Options", "nosniff"},
+                      {"Referrer-Policy", "no-referrer"}}};
 }
 
 // None: the body may be read.

@@ -362,7 +362,11 @@ TEST_F(ServerTest, ThePageUsesNothingElse) {
   const HttpResponse page = client().get("/");
   EXPECT_EQ(page.status, 200);
   EXPECT_EQ(header_of(page, "Content-Type"), "text/html; charset=utf-8");
-  EXPECT_EQ(header_of(page, "Content-Security-Policy").find("default-src 'none'"), 0u);
+  const std::string policy = header_of(page, "Content-Security-Policy");
+  EXPECT_EQ(policy.find("default-src 'none'"), 0u);
+  EXPECT_EQ(policy.find("unsafe"), std::string::npos) << policy;
+  // The script by its digest; page_program_test has a browser check it.
+  EXPECT_NE(policy.find("script-src 'sha256-"), std::string::npos) << policy;
   EXPECT_NE(page.body.find("</html>"), std::string::npos);
   for (const char* outside : {"http:", "https:", "@import", "url("})
     EXPECT_EQ(page.body.find(outside), std::string::npos);
