@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Fills the figures of the pages in from bench/results. bench/tables has a function for each.
+"""Fills the figures of the pages in from bench/results, and draws their pictures. bench/tables has a function for each.
 
-  python3 bench/figures.py           rewrites what a page has between "<!-- figures: NAME -->" and "<!-- end -->"
-  python3 bench/figures.py --check   changes nothing. Fails if a page differs from the results, if the index of
-                                     bench/results differs from the folder, or if nothing needs a result file
+  python3 bench/figures.py           rewrites what a page has between "<!-- figures: NAME -->" and "<!-- end -->", and
+                                     docs/pictures
+  python3 bench/figures.py --check   changes nothing. Fails if a page or a picture differs from the results, if the
+                                     index of bench/results differs from the folder, or if nothing needs a result file
 """
 import fnmatch
 import glob
@@ -12,13 +13,13 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
-from tables import data, families, partial, speed  # noqa: E402
+from tables import data, families, partial, pictures, readme, speed  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PAGES = ["README.md", "docs/manual.md", "docs/measuring.md"]
 # What may quote a result file by its name, besides the tables: pages, and code whose constants were measured.
 SOURCES = ["*.md", "docs/*.md", "cache/*.*", "runtime/**/*.*", "tests/cache/*.*"]
-TABLES = vars(families) | vars(partial) | vars(speed)
+TABLES = vars(families) | vars(partial) | vars(speed) | vars(readme)
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FILE = re.compile(r"[\w.*+-]+\.(?:jsonl?|txt)\b")
 
@@ -26,6 +27,10 @@ FILE = re.compile(r"[\w.*+-]+\.(?:jsonl?|txt)\b")
 def read(path):
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         return file.read()
+
+
+def written(path):
+    return os.path.exists(os.path.join(ROOT, path))
 
 
 def filled(page):
@@ -49,10 +54,11 @@ def main():
     if sys.argv[1:] and not check:
         sys.exit(__doc__)
     faults = []
-    for path in PAGES:
-        page = read(path)
-        new = filled(page)
-        if new == page:
+    texts = {path: filled(read(path)) for path in PAGES} | pictures.pictures()
+    drawn = {f"docs/pictures/{name}" for name in os.listdir(os.path.join(ROOT, "docs/pictures"))}
+    faults += [f"{path} is not made by this script: remove it" for path in sorted(drawn - set(texts))]
+    for path, new in texts.items():
+        if written(path) and new == read(path):
             continue
         if check:
             faults.append(f"{path} differs from bench/results: run python3 bench/figures.py")

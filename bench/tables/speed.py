@@ -1,10 +1,9 @@
-"""Tables of decoding, prefill, kernels, the disk, and the one of README. A function returns one as Markdown."""
+"""Tables of decoding, prefill, kernels and the disk. A function returns one as Markdown."""
 import re
 import statistics
 import textwrap
 
 from tables.data import *
-from tables.partial import lossless_run
 
 # Decoding and prefill
 
@@ -290,45 +289,6 @@ def profile():
 
 
 # README
-
-def readme():
-    def pair(kind):
-        return lossless_run("partial_h200_quarter_streamed.json", 61440, kind)[1]
-
-    host = bench(SHAPE + "_prefill", 61440, "host")
-    quarter, half = bench(SHAPE + "_vram-22gib", 61440, "auto"), bench(SHAPE + "_vram-22gib", 131039, "auto")
-    packed, small = bench("bench_h200_q4_k_m_prefill_tile", 61440), bench("bench_h200_q4_k_m_fused_int8", 61440, "host")
-    spilled = bench(SHAPE + "_spill_quarter", 61440, "host")["decode"]
-    saved = [sorted(row["ttft_ms"] / 1000 for row in find(name, what=what)) for name, what in (
-        ("prefix_bench_h200.json", "saved"), ("prefix_bench_h200_memory.json", "saved in memory"))]
-    resident = load("epyc-2core-gpl3-kv-auto.json")["median"]
-    other = load("epyc-2core-gpl3-transformers.json")
-    return table("work | figure", [
-        ["decode, 61,440 tokens, cache on the device", f"{step_ms(SHAPE, 61440):.2f} ms a token"],
-        ["the same with Q4_K_M weights", f"{packed['decode']['ms_median']:.2f} ms a token, "
-         f"{gib(packed['memory']['vram_peak_bytes'])} of device memory; prefill {packed['prefill']['ms'] / 1000:.2f} s"],
-        ["decode, 61,440 tokens, all of the cache in host memory",
-         f"{host['decode']['ms_median']:.1f} ms a token; {gib(host['decode']['h2d_bytes_per_step'])} over the link, "
-         f"{host['decode']['link_share_of_peak']:.1%} of peak"],
-        ["the same with an int8 cache and Q4_K_M weights", f"{small['decode']['ms_median']:.1f} ms a token "
-         f"(10th percentile {small['decode']['ms_p10']:.1f})"],
-        ["bf16 cache in host memory, Q4_K weights, lossless partial verification with an int8 copy, real text, "
-         "temperature 0.8: no draft", f"{pair('none')}".replace(" (", " tokens/s (")],
-        ["the same with an EAGLE-3 draft", f"{pair('draft-eagle3')}".replace(" (", " tokens/s (")],
-        ["decode, 61,440 tokens, `--vram 22GiB`", f"{quarter['decode']['ms_median']:.1f} ms a token, "
-         f"{gib(quarter['memory']['vram_peak_bytes'])} of device memory"],
-        ["decode, 131,039 tokens, `--vram 22GiB`", f"{half['decode']['ms_median']:.1f} ms a token, "
-         f"{half['decode']['link_share_of_peak']:.1%} of peak"],
-        ["prefill, 61,440 tokens, cache to host memory",
-         f"{host['prefill']['ms'] / 1000:.2f} s ({number(host['prefill']['tokens_per_s'])} tokens/s)"],
-        [f"a step with a quarter of that cache on a disk that gives {spilled['disk_gb_per_s']:.1f} GB/s",
-         f"{spilled['ms_median'] / 1000:.2f} s"],
-        ["first token of the second question about a saved document of 61,440 tokens",
-         f"{saved[0][0]:.2f} to {saved[0][-1]:.2f} s from a disk, {saved[1][0]:.2f} to {saved[1][-1]:.2f} s from memory"],
-        ["SmolLM2-135M, 7,678 tokens, 2 CPU cores", f"prefill {number(resident['prefill_tokens_per_s'])} tokens/s, decode "
-         f"{number(resident['decode_tokens_per_s'], 1)} (transformers: {number(other['prefill_tokens_per_s'])} and "
-         f"{number(other['decode_tokens_per_s'], 1)})"]])
-
 
 def prefill_in_8_bits():
     rows = []
