@@ -61,7 +61,9 @@ std::string shape_text(const TensorInfo& tensor) {
   return text;
 }
 
-std::string what_fits(const ModelFacts& facts) {
+std::string what_fits(const ModelFacts& facts, int64_t context_tokens) {
+  if (facts.tokens_in_card >= context_tokens)
+    return "the weights and the KV cache of all " + format_count(context_tokens) + " tokens";
   if (facts.tokens_in_card == 0) return "not the weights: they take " + format_bytes(facts.loaded_bytes);
   return "the weights and " + format_count(facts.tokens_in_card) + " tokens of KV cache; the rest goes to host memory";
 }
@@ -89,7 +91,7 @@ void print_text(const Checkpoint& model, const ModelFacts& facts, bool tensors) 
   row("KV cache", str(format_bytes(facts.kv_bytes_per_token), " a token, ",
                       format_bytes(facts.kv_bytes_per_token * static_cast<uint64_t>(c.max_positions)), " for ",
                       format_count(c.max_positions)));
-  row("24 GiB hold", what_fits(facts));
+  row("24 GiB hold", what_fits(facts, c.max_positions));
   for (size_t i = 0; tensors && i < model.tensors().size(); ++i) {
     const TensorInfo& tensor = model.tensors()[i];
     text += str("  ", tensor.name, "  [", shape_text(tensor), "]  ", tensor.stored_type, "  ",

@@ -9,7 +9,11 @@
 namespace headrace {
 namespace {
 
-const char* where(Tier tier) { return tier == Tier::kVram ? "device" : tier == Tier::kHost ? "host" : "disk"; }
+// On the CPU device and host are the same memory.
+const char* where(const PlanReport& report, Tier tier) {
+  if (tier == Tier::kDisk) return "disk";
+  return report.one_memory ? "memory" : tier == Tier::kVram ? "device" : "host";
+}
 
 std::string line(const char* place, uint64_t bytes, const std::string& what) {
   return bytes == 0 ? "" : str("  ", filled(place, 8), padded(format_bytes(bytes), 12), "  ", what, "\n");
@@ -18,17 +22,20 @@ std::string line(const char* place, uint64_t bytes, const std::string& what) {
 std::string memory_table(const PlanReport& report) {
   const RunPlan& run = *report.run;
   const std::string types = weights_text(run.weight_types);
-  std::string text = line("device", report.taken_bytes, "CUDA itself") +
-                     line("device", run.weights_bytes, types.empty() ? "weights" : "weights: " + types) +
-                     line("device", run.draft_weights_bytes, "weights of the draft");
+  const char* const device = where(report, Tier::kVram);
+  std::string text = line(device, report.taken_bytes, "CUDA itself") +
+                     line(device, run.weights_bytes, types.empty() ? "weights" : "weights: " + types) +
+                     line(device, run.draft_weights_bytes, "weights of the draft");
   for (const PlanLine& l : run.memory.lines) {
     const bool phase = l.what.starts_with("prefill:") || l.what.starts_with("decode:");
-    text += line(where(l.tier), l.bytes, l.what + (phase ? ", one after the other" : ""));
+    text += line(where(report, l.tier), l.bytes, l.what + (phase ? ", one after the other" : ""));
   }
-  text += line("device", report.device_bytes(),
-               str("at the peak", report.one_memory ? "" : " of " + format_bytes(report.vram_limit_bytes)));
-  text += line("host", run.memory.host_total_bytes,
-               str("at the peak", report.one_memory ? "; both of " : " of ", format_bytes(report.host_limit_bytes)));
+  const uint64_t host_bytes = run.memory.host_total_bytes;
+  if (!report.one_memory) {
+    text += line(device, report.device_bytes(), "at the peak of " + format_bytes(report.vram_limit_bytes));
+  }
+  text += line(where(report, Tier::kHost), report.one_memory ? report.device_bytes() + host_bytes : host_bytes,
+               "at the peak of " + format_bytes(report.host_limit_bytes));
   const std::string window = format_draft_window(run.draft_window);
   if (!window.empty()) text += "  " + window + "\n";
   return text;
@@ -36,13 +43,22 @@ std::string memory_table(const PlanReport& report) {
 
 std::string milliseconds(double ms) { return ms < 1000 ? format_rate(ms) + " ms" : format_duration(ms / 1e3); }
 
-std::string pass_line(const char* name, const PassCost& cost, const char* direction) {
+// On the CPU a link is copies within memory, and the device the processor.
+std::string bound(const PassCost& cost, bool one_memory) {
+  const std::string part = cost.bound();
+  if (!one_memory || part == "disk") return part;
+  return part == "link" ? "copies" : "processor";
+}
+
+std::string pass_line(const char* name, const PassCost& cost, const char* direction, bool one_memory) {
   std::string text = str("  ", filled(name, 9));
-  text += padded(cost.link_bytes > 0 ? str(format_bytes(cost.link_bytes), direction) : std::string("nothing"), 23);
+  text += padded(
+      cost.link_bytes > 0 ? str(format_bytes(cost.link_bytes), one_memory ? "" : direction) : std::string("nothing"),
+      23);
   text += padded(format_bytes(cost.weight_bytes), 12) + padded(format_bytes(cost.kv_bytes), 12);
   if (!cost.known) return text + padded("not known", 11) + "\n";
   text += padded(milliseconds(cost.ms()), 11);
-  text += padded(cost.bound(), 10);
+  text += padded(bound(cost, one_memory), 10);
   return text + "\n";
 }
 
@@ -50,11 +66,11 @@ std::string pass_table(const PlanReport& report) {
   const Prediction& p = *report.predicted;
   std::string text = str("  ", filled("pass", 9), padded("moves", 23), padded("weights", 12), padded("rows", 12),
                          padded("takes", 11), padded("bound by", 10), "\n");
-  text += pass_line("prefill", p.prefill, " to host");
+  text += pass_line("prefill", p.prefill, " to host", report.one_memory);
   const bool partial = p.has_partial;
-  if (!partial) text += pass_line("step", p.full, " to device");
-  if (partial) text += pass_line("partial", p.partial, " to device");
-  if (partial) text += pass_line("refresh", p.refresh, " to device");
+  if (!partial) text += pass_line("step", p.full, " to device", report.one_memory);
+  if (partial) text += pass_line("partial", p.partial, " to device", report.one_memory);
+  if (partial) text += pass_line("refresh", p.refresh, " to device", report.one_memory);
   const PassCost& whole = partial ? p.refresh : p.full;
   if (whole.state_bytes > 0)
     text += str("  each step also reads and writes ", format_bytes(whole.state_bytes), " of recurrent states\n");

@@ -303,7 +303,10 @@ TEST_F(ProgramTest, InspectSaysWhatAModelIs) {
        {"llama", "4 layers of 64", "vocabulary 512", "KV cache", "24 GiB", "model.embed_tokens.weight"}) {
     EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
   }
+  EXPECT_NE(text.out.find("24 GiB hold the weights and the KV cache of all 1,000,000 tokens\n"), std::string::npos)
+      << text.out;  // not of more tokens than the model reads
   const json line = json::parse(run_program({"inspect", model_, "--json"}).out);
+  EXPECT_GT(line["tokens_in_24_gib"], 1000000);
   EXPECT_EQ(line["layers"], 4);
   EXPECT_EQ(line["kv_bytes_per_token"], 2 * 4 * line["kv_heads"].get<int>() * line["head_dim"].get<int>() * 4);  // f32
   EXPECT_EQ(line["max_positions"], 1000000);

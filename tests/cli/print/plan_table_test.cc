@@ -170,6 +170,36 @@ TEST_F(PlanOfAProfile, AnswersFirst) {
   expect_line(report, "  fits; no times: this device has not been measured (run headrace profile)");
 }
 
+// A CPU has no device memory and no link: what is planned lies in one memory.
+TEST(PlanTable, ACpuHasOneMemory) {
+  const auto text_of = [](DeviceChoice choice) {
+    PlanOptions options;
+    options.shape = "smollm2-135m";
+    options.engine.ctx_size = 4096;
+    options.engine.kv = KvMode::kHost;
+    options.engine.device.choice = choice;
+    options.engine.device.host_mem_bytes = 4 * kGiB;
+    if (choice != DeviceChoice::kCpu) options.gpu = "rtx4090";
+    PlanReport report = make_plan_report(options);
+    if (choice == DeviceChoice::kCpu) {  // by what was measured here, if anything
+      report.predicted = Prediction{};
+      report.predicted->prefill = {.link_bytes = kMiB, .link_ms = 1, .device_ms = 9};
+      report.predicted->full = {.link_bytes = kMiB, .link_ms = 9, .device_ms = 1};
+    }
+    return format_plan(report) + format_plan_details(report);
+  };
+  const std::string cpu = text_of(DeviceChoice::kCpu);
+  for (const char* none : {"  device ", "  host ", " to device", " to host"})
+    EXPECT_EQ(cpu.find(none), std::string::npos) << none << "\n" << cpu;
+  EXPECT_NE(cpu.find("  memory  "), std::string::npos) << cpu;
+  EXPECT_NE(cpu.find("  at the peak of 4.00 GiB\n"), std::string::npos) << cpu;
+  EXPECT_NE(cpu.find(" processor\n"), std::string::npos) << cpu;
+  EXPECT_NE(cpu.find(" copies\n"), std::string::npos) << cpu;
+  const std::string gpu = text_of(DeviceChoice::kAuto);
+  for (const char* part : {"  device ", "  host ", " to device", " to host"})
+    EXPECT_NE(gpu.find(part), std::string::npos) << part << "\n" << gpu;
+}
+
 TEST(PlanTable, AHybridHasTimes) {
   PlanOptions options;
   options.engine.model = HEADRACE_TEST_DATA "/tiny/qwen35";
