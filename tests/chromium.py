@@ -10,6 +10,10 @@ import subprocess
 import time
 
 
+class EndedEarly(Exception):
+    """The browser is gone."""
+
+
 class Chromium:
     """One browser with one tab. Messages go through two pipes, each ended by a zero byte."""
 
@@ -37,7 +41,8 @@ class Chromium:
             if not select.select([self.inbox], [], [], max(0, end - time.monotonic()))[0]:
                 return None
             read = os.read(self.inbox, 1 << 16)
-            assert read, "Chromium has ended"
+            if not read:
+                raise EndedEarly("it has ended")
             self.rest += read
         text, self.rest = self.rest.split(b"\0", 1)
         return json.loads(text)
@@ -48,8 +53,11 @@ class Chromium:
         if self.session:
             request["sessionId"] = self.session
         data = json.dumps(request).encode() + b"\0"
-        while data:
-            data = data[os.write(self.out, data):]
+        try:
+            while data:
+                data = data[os.write(self.out, data):]
+        except BrokenPipeError:
+            raise EndedEarly("it has ended") from None
         while True:
             message = self.message(60)
             assert message is not None, f"no answer to {method}"

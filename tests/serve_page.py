@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 
-from chromium import Chromium
+from chromium import Chromium, EndedEarly
 from serve_page_markdown import check_markdown
 
 program, model, chromium = sys.argv[1:4]
@@ -302,7 +302,11 @@ def check_page(page):
     assert not page.errors(), page.errors()
 
 
-browser = Chromium(chromium, folder / "profile")
+try:
+    browser = Chromium(chromium, folder / "profile")
+except (OSError, EndedEarly) as error:
+    print(f"serve_page.py: {chromium} does not start: {error}")
+    sys.exit(77)
 begun = time.monotonic()
 try:
     check_page(browser)
