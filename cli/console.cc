@@ -114,9 +114,9 @@ void Console::note_result(const GenerateResult& result) {
 
 EngineOptions Console::with_rates(EngineOptions options) {
   options.rates_of = [this, spill = options.spill.folder](const Device& device) -> std::optional<MachineRates> {
-    const KeptProfiles kept = read_kept_profiles(kept_profile_path());
-    if (!kept.ignored.empty()) progress_.print_line("note: " + kept.ignored);
-    const std::optional<KeptRates> found = find_rates(kept.entries, device.name(), device.driver());
+    std::string note;
+    const std::optional<KeptRates> found = find_kept_rates(device.name(), device.driver(), &note);
+    if (!note.empty()) progress_.print_line("note: " + note);
     if (!found) return std::nullopt;
     rates_measured_ = found->measured;
     return rates_with_spill(*found, spill);

@@ -46,9 +46,8 @@ std::string beginning(ProfileFormat format) {
 // A failure is a line only: the figures have been printed.
 void keep(const ProfileReport& report, Console* console, bool quiet) {
   const std::string path = kept_profile_path();
-  if (report.interrupted || !report.rates().known()) return;
-  if (path.empty())
-    return console->progress().print_line("note: the result is not kept: neither XDG_CACHE_HOME nor HOME is set");
+  const std::string why = path.empty() ? "neither XDG_CACHE_HOME nor HOME is set" : report.why_not_kept();
+  if (!why.empty()) return console->progress().print_line("note: the result is not kept: " + why);
   try {
     const KeptProfiles before = read_kept_profiles(path);
     keep_profile(path, profile_json(report));
@@ -79,12 +78,15 @@ ExitCode run_command(const ProfileArgs& args) {
     console.print(profile_table(report, report.rows.back().group, bars));
   };
   ProfileHooks hooks;
-  hooks.on_device = [&](const Device& device) { console.note_device(device); };
+  hooks.on_device = [&](const Device& device) {
+    console.note_device(device);
+    so_far.gpu = device.backend() == Backend::kCuda;
+  };
   hooks.on_group = [&](ProfileGroup group) {
     print_group(so_far);
     so_far.rows.clear();
     console.progress().set_label("");
-    console.progress().begin(str("measuring ", profile_group_title(group)), "figures", 0);
+    console.progress().begin(str("measuring ", profile_group_title(group, so_far.gpu)), "figures", 0);
   };
   hooks.on_row = [&](const ProfileReport& report) {
     so_far = report;

@@ -88,7 +88,7 @@ std::string profile_line(const PlanReport& report) {
   const std::optional<RateSpread> worst = widest(report.spread);
   if (!worst) return str("  the profile is ", age, "; the spread of its rounds is unknown\n");
   return str("  the profile is ", age, "; its rounds differ by at most ", format_percent(worst->share), " (",
-             worst->rate->title, ")",
+             rate_title(*worst->rate, !report.one_memory), ")",
              worst->share > kSteady ? ": the machine was busy. Measure again while it is idle: headrace profile" : "",
              "\n");
 }

@@ -164,7 +164,7 @@ std::vector<Series> by_size(const ProfileReport& report, ProfileGroup group) {
   std::vector<Series> all;
   for (const ProfileRow& row : report.rows) {
     if (row.group != group || !row.error.empty()) continue;
-    const std::string name = row.depth > 0 ? str(row.test, ", ", row.depth, " deep") : row.test;
+    const std::string name = shown_test(row, report.gpu) + (row.depth > 0 ? str(", ", row.depth, " deep") : "");
     auto at = std::find_if(all.begin(), all.end(), [&](const Series& s) { return s.name == name; });
     if (at == all.end()) at = all.insert(all.end(), {name, {}});
     at->points.push_back({exact_size(row.bytes), row.value});
@@ -172,15 +172,19 @@ std::vector<Series> by_size(const ProfileReport& report, ProfileGroup group) {
   return all;
 }
 
+// In the unit that suits the longest bar.
 std::string bars_of(const ProfileReport& report, const std::vector<ProfileGroup>& groups, const std::string& unit) {
   std::vector<Point> bars;
+  ShownRate scale{.factor = 0, .unit = unit};
   for (const ProfileRow& row : report.rows) {
     const bool shown = std::find(groups.begin(), groups.end(), row.group) != groups.end();
     if (!shown || row.unit != unit || !row.error.empty()) continue;
     const std::string at = row.depth > 0 ? str(", ", exact_size(row.bytes), " x ", row.depth) : "";
     bars.push_back({row.test + at, row.value});
+    if (scale.factor == 0 || shown_rate(row).factor < scale.factor) scale = shown_rate(row);
   }
-  return bar_chart(bars, unit);
+  for (Point& bar : bars) bar.y *= scale.factor;
+  return bar_chart(bars, scale.unit);
 }
 
 std::string chart(const std::string& title, const std::string& svg) {
@@ -190,13 +194,14 @@ std::string chart(const std::string& title, const std::string& svg) {
 std::string charts(const ProfileReport& report) {
   std::string html = "<div class=\"charts\">\n";
   for (const ProfileGroup group : {ProfileGroup::kPinned, ProfileGroup::kPageable, ProfileGroup::kScattered}) {
-    html += chart(profile_group_title(group), line_chart(by_size(report, group), "GB/s"));
+    html += chart(profile_group_title(group, report.gpu), line_chart(by_size(report, group), "GB/s"));
   }
-  html += chart(profile_group_title(ProfileGroup::kLatency), bars_of(report, {ProfileGroup::kLatency}, "us"));
-  html += chart("device memory, by copies and kernels",
+  const auto title = [&](ProfileGroup group) { return profile_group_title(group, report.gpu); };
+  html += chart(title(ProfileGroup::kLatency), bars_of(report, {ProfileGroup::kLatency}, "us"));
+  html += chart(report.gpu ? "device memory, by copies and kernels" : "memory, by kernels",
                 bars_of(report, {ProfileGroup::kDeviceMemory, ProfileGroup::kCompute}, "GB/s"));
   html += chart("kernels", bars_of(report, {ProfileGroup::kCompute}, "TFLOP/s"));
-  html += chart(profile_group_title(ProfileGroup::kHostMemory), bars_of(report, {ProfileGroup::kHostMemory}, "GB/s"));
+  html += chart(title(ProfileGroup::kHostMemory), bars_of(report, {ProfileGroup::kHostMemory}, "GB/s"));
   return html + chart("disk: " + report.disk, bars_of(report, {ProfileGroup::kDisk}, "GB/s")) + "</div>\n";
 }
 
@@ -205,13 +210,14 @@ std::string table(const ProfileReport& report) {
       "<div class=\"wide\"><table><thead><tr><th></th><th>test</th><th class=\"n\">size</th><th class=\"n\">depth</th>"
       "<th class=\"n\">median</th><th class=\"n\">of the rounds</th><th>the same test</th></tr></thead><tbody>\n";
   for (const ProfileRow& row : report.rows) {
-    html += str("<tr><td>", profile_group_name(row.group), "</td><td>", escaped(row.test), "</td><td class=\"n\">",
-                row.bytes > 0 ? exact_size(row.bytes) : std::string(), "</td><td class=\"n\">",
+    const ShownRate shown = shown_rate(row);
+    const auto rate = [&](double value) { return format_rate(value * shown.factor); };
+    html += str("<tr><td>", profile_group_name(row.group), "</td><td>", escaped(shown_test(row, report.gpu)),
+                "</td><td class=\"n\">", row.bytes > 0 ? exact_size(row.bytes) : std::string(), "</td><td class=\"n\">",
                 row.depth > 0 ? std::to_string(row.depth) : std::string(), "</td><td class=\"n\">",
-                row.error.empty() ? format_rate(row.value) + " " + escaped(row.unit) : escaped(row.error),
-                "</td><td class=\"n\">",
-                row.high > 0 ? format_rate(row.low) + " to " + format_rate(row.high) : std::string(), "</td><td>",
-                escaped(row.same_as), "</td></tr>\n");
+                row.error.empty() ? rate(row.value) + " " + escaped(shown.unit) : escaped(row.error),
+                "</td><td class=\"n\">", row.high > 0 ? rate(row.low) + " to " + rate(row.high) : std::string(),
+                "</td><td>", escaped(row.same_as), "</td></tr>\n");
   }
   return html + "</tbody></table></div>\n";
 }

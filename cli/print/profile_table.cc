@@ -35,10 +35,12 @@ std::string size_text(uint64_t bytes) {
 }
 
 std::string row_line(const ProfileReport& report, const ProfileRow& row, BarStyle style) {
-  std::string text = "  " + filled(row.test, 24) + padded(size_text(row.bytes), 9);
+  const ShownRate shown = shown_rate(row);
+  const std::string test = shown_test(row, report.gpu);
+  std::string text = "  " + (row.bytes == 0 ? filled(test, 33) : filled(test, 24) + padded(size_text(row.bytes), 9));
   if (row.group == ProfileGroup::kDisk) text += padded(str("x ", row.depth), 6);
   if (!row.error.empty()) return text + "  " + row.error + "\n";
-  text += padded(format_rate(row.value), 10) + " " + filled(row.unit, 8) + " ";
+  text += padded(format_rate(row.value * shown.factor), 10) + " " + filled(shown.unit, 8) + " ";
   const double most = greatest(report, row.group, row.unit);
   text += row.unit == "us" || most <= 0 ? std::string() : bar(row.value / most, style);
   while (text.ends_with(' ')) text.pop_back();
@@ -55,7 +57,7 @@ std::string profile_table(const ProfileReport& report, ProfileGroup group, BarSt
   std::string text;
   for (const ProfileRow& row : report.rows) {
     if (row.group != group) continue;
-    if (text.empty()) text = str("\n", profile_group_title(group), "\n");
+    if (text.empty()) text = str("\n", profile_group_title(group, report.gpu), "\n");
     text += row_line(report, row, bars);
   }
   return text;
@@ -82,8 +84,9 @@ std::string profile_footing(const ProfileReport& report) {
                 ", ", report.disk_seconds, " s a test\n");
   }
   if (const std::optional<RateSpread> worst = widest(report.spread())) {
-    text += str("the rounds differ by at most ", format_percent(worst->share), " (", worst->rate->title, ")",
-                worst->share > kSteady ? ": the machine is busy. Measure again while it is idle" : "", "\n");
+    text +=
+        str("the rounds differ by at most ", format_percent(worst->share), " (", rate_title(*worst->rate, report.gpu),
+            ")", worst->share > kSteady ? ": the machine is busy. Measure again while it is idle" : "", "\n");
   }
   for (const std::string& note : report.notes) text += "note: " + note + "\n";
   return text + (report.interrupted ? "interrupted: the figures are incomplete\n" : "") + "measured in " +

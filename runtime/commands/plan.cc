@@ -102,10 +102,10 @@ void Planner::choose_device() {
   report_.taken_bytes = dry_run_.taken_bytes;
 }
 
-// The profile of this machine or, if the user named a file, of the same card in another machine or with another driver.
+// Of the file that the user named: this device, or the same card in another machine or with another driver.
 std::optional<KeptRates> Planner::profile_of(const std::vector<KeptRates>& entries) const {
   std::optional<KeptRates> found = find_rates(entries, dry_run_.name, dry_run_.driver);
-  if (found || options_.profile.empty()) return found;
+  if (found) return found;
   for (const KeptRates& entry : entries) {  // the latest
     if (same_device(entry.device, dry_run_.name) && (!found || found->measured < entry.measured)) found = entry;
   }
@@ -121,15 +121,9 @@ std::optional<KeptRates> Planner::profile_of(const std::vector<KeptRates>& entri
 }
 
 void Planner::use_kept_rates() {
-  std::vector<KeptRates> entries;
-  if (options_.profile.empty()) {
-    KeptProfiles kept = read_kept_profiles(kept_profile_path());
-    entries = std::move(kept.entries);
-    report_.note = kept.ignored;
-  } else {
-    entries = read_profiles(options_.profile);
-  }
-  const std::optional<KeptRates> found = profile_of(entries);
+  const std::optional<KeptRates> found = options_.profile.empty()
+                                             ? find_kept_rates(dry_run_.name, dry_run_.driver, &report_.note)
+                                             : profile_of(read_profiles(options_.profile));
   if (!found) return;
   const std::string& spill = options_.engine.spill.folder;
   report_.rates = rates_with_spill(*found, spill);

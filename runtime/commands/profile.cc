@@ -63,7 +63,7 @@ class Profiler {
       work();
     } catch (const Error& error) {
       if (error.code() == ExitCode::kInternal) throw;  // the received data is wrong
-      report_.notes.push_back(str(profile_group_title(which), ": ", first_line(error)));
+      report_.notes.push_back(str(profile_group_title(which, report_.gpu), ": ", first_line(error)));
     }
   }
   void add(ProfileRow row) {
@@ -166,7 +166,8 @@ void Profiler::link() {
     if (most > room / 4) throw_error(ExitCode::kDoesNotFit, "the budgets", "have no room to measure the link");
     LinkMeter meter(*device_, most);
     pinned(meter, most);
-    connection();  // while the link is active
+    connection();              // while the link is active
+    if (!report_.gpu) return;  // what is left tells kinds of memory apart, and a CPU has one
     group(ProfileGroup::kPageable, [&] { pageable(meter, most); });
     group(ProfileGroup::kScattered, [&] { scattered(meter, most); });
     small(meter, most);
@@ -277,7 +278,9 @@ const char* profile_group_name(ProfileGroup group) {
   return kNames[static_cast<size_t>(group)];
 }
 
-const char* profile_group_title(ProfileGroup group) {
+const char* profile_group_title(ProfileGroup group, bool gpu) {
+  if (!gpu && group == ProfileGroup::kPinned) return "copies in memory, by their size";
+  if (!gpu && group == ProfileGroup::kHostMemory) return "memory, all threads";
   constexpr const char* kTitles[] = {"pinned memory, by the size of a copy",
                                      "pageable memory",
                                      "scattered pages, to the device",
@@ -287,6 +290,22 @@ const char* profile_group_title(ProfileGroup group) {
                                      "host memory, all threads",
                                      "disk"};
   return kTitles[static_cast<size_t>(group)];
+}
+
+std::string shown_test(const ProfileRow& row, bool gpu) {
+  if (gpu || row.group != ProfileGroup::kPinned || row.test == use_text(LinkUse::kBoth)) return row.test;
+  return row.test == use_text(LinkUse::kToDevice) ? "in" : "out";
+}
+
+ShownRate shown_rate(const ProfileRow& row) {
+  struct Smaller {
+    const char *unit, *smaller;
+    double below;
+  };
+  for (const Smaller& s : {Smaller{"TFLOP/s", "GFLOP/s", 1}, {"T/s", "G/s", 1}, {"GB/s", "MB/s", 0.1}}) {
+    if (row.unit == s.unit && row.value < s.below) return {.factor = 1000, .unit = s.smaller};
+  }
+  return {.factor = 1, .unit = row.unit};
 }
 
 const ProfileRow* ProfileReport::best_row(ProfileGroup group, const std::string& test, uint64_t least_bytes) const {
@@ -342,6 +361,12 @@ std::vector<RateSpread> ProfileReport::spread() const {
       spread.push_back({.rate = &name, .share = (row->high - row->low) / row->value});
   }
   return spread;
+}
+
+std::string ProfileReport::why_not_kept() const {
+  if (interrupted) return "it is incomplete";
+  if (!rates().known()) return "it lacks rates that predictions need";
+  return steady(spread()) ? "" : "the machine was busy, so it would mislead predictions";
 }
 
 std::string pcie_text(const PcieMode& mode) {

@@ -37,8 +37,8 @@ enum class ProfileGroup : uint8_t {
   kHostMemory,
   kDisk
 };
-const char* profile_group_name(ProfileGroup group);   // "pinned"
-const char* profile_group_title(ProfileGroup group);  // "pinned memory, by the size of a copy"
+const char* profile_group_name(ProfileGroup group);             // "pinned"
+const char* profile_group_title(ProfileGroup group, bool gpu);  // "pinned memory, by the size of a copy"
 
 // One figure.
 struct ProfileRow {
@@ -52,6 +52,16 @@ struct ProfileRow {
   std::string same_as{};     // the equivalent test: "nvbandwidth host_to_device_memcpy_ce"
   std::string error{};       // why there is no figure, or no reliable one
 };
+
+// For people: a CPU's copies have no device to go to.
+std::string shown_test(const ProfileRow& row, bool gpu);
+// And its rates may be small: the unit in which a row has digits before the point or two behind it, and the factor to
+// it.
+struct ShownRate {
+  double factor = 1;
+  std::string unit{};
+};
+ShownRate shown_rate(const ProfileRow& row);
 
 struct ProfileReport {
   Machine machine;
@@ -68,6 +78,7 @@ struct ProfileReport {
 
   MachineRates rates() const;
   std::vector<RateSpread> spread() const;  // of each rate measured in rounds
+  std::string why_not_kept() const;        // empty: later runs may be predicted by it
 
  private:
   using Rate = double MachineRates::*;

@@ -112,13 +112,13 @@ std::string profile_markdown(const ProfileReport& report) {
   for (const ProfileRow& row : report.rows) {
     if (first || row.group != group) {
       text +=
-          str("\n## ", profile_group_title(row.group),
+          str("\n## ", profile_group_title(row.group, report.gpu),
               "\n\n| test | size | depth | median | of the rounds | same as |\n", "|---|---:|---:|---:|---:|---|\n");
     }
     group = row.group;
     first = false;
-    text += str("| ", cell(row.test), " | ", row.bytes > 0 ? format_bytes(row.bytes) : std::string(), " | ",
-                row.depth > 0 ? std::to_string(row.depth) : std::string(), " | ",
+    text += str("| ", cell(shown_test(row, report.gpu)), " | ", row.bytes > 0 ? format_bytes(row.bytes) : std::string(),
+                " | ", row.depth > 0 ? std::to_string(row.depth) : std::string(), " | ",
                 row.error.empty() ? number(row.value) + " " + row.unit : cell(row.error), " | ",
                 row.high > 0 ? number(row.low) + " to " + number(row.high) : std::string(), " | ", cell(row.same_as),
                 " |\n");

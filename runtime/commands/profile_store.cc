@@ -177,6 +177,17 @@ std::optional<RateSpread> widest(const std::vector<RateSpread>& spread) {
   return at == spread.end() ? std::nullopt : std::optional(*at);
 }
 
+bool steady(const std::vector<RateSpread>& spread) {
+  const std::optional<RateSpread> worst = widest(spread);
+  return !worst || worst->share <= kSteady;
+}
+
+std::string rate_title(const RateName& rate, bool gpu) {
+  if (gpu) return rate.title;
+  if (rate.rate == &MachineRates::to_device_gb_per_s) return "copies in";
+  return rate.rate == &MachineRates::to_host_gb_per_s ? "copies out" : rate.title;
+}
+
 std::optional<int64_t> profile_age_s(const std::string& measured, int64_t now) {
   std::tm utc{};
   const char* const end = ::strptime(measured.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc);
@@ -217,6 +228,17 @@ std::optional<KeptRates> find_rates(const std::vector<KeptRates>& entries, const
   for (const KeptRates& entry : entries) {
     if (entry.device == device && entry.driver == driver) return entry;
   }
+  return std::nullopt;
+}
+
+std::optional<KeptRates> find_kept_rates(const std::string& device, const std::string& driver, std::string* note) {
+  const KeptProfiles kept = read_kept_profiles(kept_profile_path());
+  *note = kept.ignored;
+  std::optional<KeptRates> found = find_rates(kept.entries, device, driver);
+  if (!found || steady(found->spread)) return found;
+  *note =
+      "the kept profile is not used: the machine was busy when it was measured. Measure again while it is idle: "
+      "headrace profile";
   return std::nullopt;
 }
 

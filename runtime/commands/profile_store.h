@@ -15,7 +15,7 @@ namespace headrace {
 
 struct RateName {
   const char* name;   // in files
-  const char* title;  // for people
+  const char* title;  // for people: rate_title()
   double MachineRates::*rate;
 };
 constexpr std::array<RateName, 11> kRateNames = {
@@ -31,6 +31,9 @@ constexpr std::array<RateName, 11> kRateNames = {
      {"disk_read_gb_per_s", "disk reads", &MachineRates::disk_read_gb_per_s},
      {"disk_write_gb_per_s", "disk writes", &MachineRates::disk_write_gb_per_s}}};
 
+// On a CPU, where device and host are one memory, copies are those within it.
+std::string rate_title(const RateName& rate, bool gpu);
+
 // The spread of a rate's rounds: fastest less slowest, as a share of the median. A few hundredths on an idle machine;
 // large if other work runs.
 struct RateSpread {
@@ -40,6 +43,8 @@ struct RateSpread {
 constexpr double kSteady = 0.25;  // a larger spread means that the machine was busy
 // The largest; none: no spread is known.
 std::optional<RateSpread> widest(const std::vector<RateSpread>& spread);
+// No rounds are known to lie further apart than on an idle machine.
+bool steady(const std::vector<RateSpread>& spread);
 
 // The rates of one entry.
 struct KeptRates {
@@ -73,6 +78,9 @@ std::vector<KeptRates> read_profiles(const std::string& path);
 // The entry of this device; none: not measured, or with another driver.
 std::optional<KeptRates> find_rates(const std::vector<KeptRates>& entries, const std::string& device,
                                     const std::string& driver);
+// The same of the kept file, for predictions: an entry of a busy machine, which an older program may have kept, is not
+// used. `note`: why something is not; empty if all is.
+std::optional<KeptRates> find_kept_rates(const std::string& device, const std::string& driver, std::string* note);
 
 // Replaces the device's entry by a profile, one JSON object from profile_json(); rates that it lacks are taken over
 // from the old entry. Entries of other devices stay. A torn file, or one that is not a profile, is replaced; a newer

@@ -153,6 +153,45 @@ TEST(ProfileOutput, SaysHowSteadyItWas) {
       << profile_footing(r);
 }
 
+TEST(ProfileOutput, OfABusyMachineNothingIsKept) {
+  ProfileReport r = report();
+  EXPECT_EQ(r.why_not_kept(), "");
+  for (ProfileRow& row : r.rows) {
+    if (row.test == "weights") row.low = 0.8 * row.value, row.high = 1.1 * row.value;
+  }
+  EXPECT_EQ(r.why_not_kept(), "the machine was busy, so it would mislead predictions");
+  r.interrupted = true;
+  EXPECT_EQ(r.why_not_kept(), "it is incomplete");
+  r = report();
+  std::erase_if(r.rows, [](const ProfileRow& row) { return row.test == "product"; });
+  EXPECT_EQ(r.why_not_kept(), "it lacks rates that predictions need");
+}
+
+// Of a CPU no device and no host, and no rate without a digit.
+TEST(ProfileOutput, ACpuHasItsOwnWordsAndUnits) {
+  ProfileReport r = report();
+  r.gpu = false;
+  for (ProfileRow& row : r.rows) {
+    if (row.unit == "TFLOP/s") row.value = 0.0034, row.low = 0.0025, row.high = 0.0036;
+    if (row.test == "sequential read") row.value = 0.0042;
+  }
+  const std::string copies = profile_table(r, ProfileGroup::kPinned, BarStyle::kAscii);
+  EXPECT_NE(copies.find("copies in memory, by their size\n  in "), std::string::npos) << copies;
+  EXPECT_EQ(copies.find("device"), std::string::npos) << copies;
+  const std::string kernels = profile_table(r, ProfileGroup::kCompute, BarStyle::kAscii);
+  EXPECT_NE(kernels.find("  product                                3.40 GFLOP/s"), std::string::npos) << kernels;
+  EXPECT_NE(profile_table(r, ProfileGroup::kDisk, BarStyle::kAscii).find("4.20 MB/s"), std::string::npos);
+  const std::string page = profile_html(r);
+  EXPECT_NE(page.find("3.40 GFLOP/s</td><td class=\"n\">2.50 to 3.60</td>"), std::string::npos) << page;
+  EXPECT_NE(page.find(">3.40 GFLOP/s</text>"), std::string::npos) << page;
+  EXPECT_EQ(page.find(" 0.00 "), std::string::npos) << page;
+  EXPECT_NE(profile_markdown(r).find("\n## copies in memory, by their size\n"), std::string::npos);
+  for (ProfileRow& row : r.rows) {
+    if (row.group == ProfileGroup::kPinned && row.bytes == kGiB) row.low = 0.1 * row.value, row.high = row.value;
+  }
+  EXPECT_NE(profile_footing(r).find(" (copies in)"), std::string::npos) << profile_footing(r);
+}
+
 TEST(ProfileOutput, JsonHasEveryRowAndTheRates) {
   const json out = json::parse(profile_json(report()));
   EXPECT_EQ(out["rows"].size(), report().rows.size());
