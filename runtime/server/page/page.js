@@ -2,6 +2,7 @@
 const $ = (id) => document.getElementById(id);
 const kStore = "headrace";
 const kIdeas = ["Summarize the text.", "List the key points.", "Which questions does it leave open?"];
+const touch = window.matchMedia("(pointer: coarse)").matches;
 let running = null;   // the AbortController of the request that runs
 let afterKey = null;  // what waits for a key
 
@@ -148,7 +149,7 @@ async function ask(question) {
   show(...end);
   save();
   if (refused) return askForKey(refused, () => ask($("question").value));
-  $("question").focus({ preventScroll: true });
+  if (!touch) $("question").focus({ preventScroll: true });  // a phone would show its keyboard over the answer
 }
 
 function startAgain() {
@@ -215,10 +216,9 @@ function listen() {
 }
 
 function listenToKeys() {
-  const touch = window.matchMedia("(pointer: coarse)").matches;  // there Enter begins a line, and the button asks
   $("question").addEventListener("input", fitQuestion);
   $("question").addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing || touch) return;
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || touch) return;  // on a phone Enter begins a line
     event.preventDefault();
     $("form").requestSubmit();
   });
