@@ -18,6 +18,7 @@
 #include "cli/print/report.h"
 #include "cli/print/time_left.h"
 #include "runtime/commands/batch_merge.h"
+#include "runtime/requests/prompt.h"
 #include "runtime/requests/response.h"
 #include "runtime/text/document.h"
 
@@ -127,16 +128,14 @@ class RequestBatch {
     Engine& engine = engines_[job.engine];
     BatchLine& parsed = parsed_[job.engine];
     parsed = parse_batch_line(text, source);
-    const Request& request = parsed.request;
-    check_document_size(source, request.text().size(), engine.document_limit());
+    Request& request = parsed.request;
     GenerateOptions options = args_.generate;
     request.apply(&options);
     options.interrupt = interrupt_.flag();
     options.label = parsed.custom_id;
     options.earlier_answers = true;
-    const std::vector<int32_t> ids = request.kind == RequestKind::kChat && args_.engine.use_chat_template
-                                         ? engine.encode(request.messages)
-                                         : engine.encode_plain(request.text());
+    const PromptForm form = args_.engine.use_chat_template ? PromptForm::kByTemplate : PromptForm::kPlain;
+    const std::vector<int32_t> ids = take_prompt(engine, form, source, &request);
     const bool shares = may_share_rows(args_.engine);
     const int64_t keep_tokens = shares ? tokens_to_share(prompts_, job.index, static_cast<int64_t>(ids.size())) : 0;
     return generate_sharing(engine, ids, options, keep_tokens, &progress_.of(job.engine));

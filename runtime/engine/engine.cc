@@ -205,6 +205,7 @@ void Engine::Impl::choose_chat() {
   if (source.empty()) return;
   chat_name = !name.empty() ? name : !file.empty() ? file : "model";
   chat = jinja::Template(source, name.empty() && file.empty() ? checkpoint->path() + ", chat template" : chat_name);
+  chat_traits = template_traits(source);
   turn_ends = end_tokens(*tokenizer, source);
   thinking = thinking_marks(*tokenizer, source);
 }

@@ -20,6 +20,7 @@
 #include "runtime/engine/run_plan.h"
 #include "runtime/model/checkpoint.h"
 #include "runtime/text/chat_render.h"
+#include "runtime/text/conversation.h"
 #include "runtime/text/document.h"
 #include "runtime/text/tokenizer.h"
 
@@ -35,7 +36,9 @@ class Engine {
 
   // The prompt's ids: by the chat template (the default) or as plain text with the tokenizer's own BOS. Any thread.
   std::vector<int32_t> encode(const ChatMessages& messages) const;
+  std::vector<int32_t> encode_conversation(const Conversation& conversation) const;
   std::vector<int32_t> encode_plain(std::string_view text) const;
+  CallForm call_form() const;  // in which the model calls tools, by its chat template. Any thread
   // A conversation as text, by the chat template. Throws Error(kUsage) if there is none.
   std::vector<TextPart> render(const ChatMessages& messages) const;
 

@@ -26,6 +26,32 @@ std::vector<int32_t> Engine::encode(const ChatMessages& messages) const {
   return encode_plain(messages.system.empty() ? messages.user : messages.system + "\n\n" + messages.user);
 }
 
+std::vector<int32_t> Engine::encode_conversation(const Conversation& conversation) const {
+  const bool thinking = impl_->options.thinking && !conversation.no_thinking;
+  if (impl_->chat) {
+    const auto parts = render_conversation(*impl_->tokenizer, *impl_->chat, impl_->chat_traits, conversation, thinking);
+    return impl_->tokenizer->encode(parts, AddBos::kNo);
+  }
+  if (!conversation.tools.is_null()) {
+    throw_error(ExitCode::kBadInput, "tools", "are given, and there is no chat template that has them",
+                "Give one by --chat-template-file");
+  }
+  ChatMessages messages;
+  for (const auto& message : conversation.messages) {
+    const std::string& role = message["role"].get_ref<const std::string&>();
+    std::string& text = role == "user" ? messages.user : messages.system;
+    const bool plain = role == "user" || role == "system" || role == "developer";
+    if (!plain || !messages.user.empty() || !text.empty()) {
+      messages.earlier.emplace_back();  // refused
+    } else {
+      text = message["content"].get<std::string>();
+    }
+  }
+  return encode(messages);
+}
+
+CallForm Engine::call_form() const { return impl_->chat_traits.calls; }
+
 std::vector<TextPart> Engine::render(const ChatMessages& messages) const {
   if (!impl_->chat) {
     throw_error(ExitCode::kUsage, model_path(), "there is no chat template to render a conversation",

@@ -31,7 +31,8 @@ struct Engine::Impl {
   ModelConfig config;  // the checkpoint's, with --rope-* in place
   std::optional<Tokenizer> tokenizer;
   std::optional<jinja::Template> chat;  // none: no template
-  std::string chat_name = "none";       // for the report
+  TemplateTraits chat_traits{};
+  std::string chat_name = "none";  // for the report
   std::optional<ThinkingMarks> thinking;
   std::optional<Weights> weights;
   std::unique_ptr<DraftModel> draft_model;  // null: plain decoding

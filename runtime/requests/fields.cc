@@ -162,7 +162,7 @@ bool asks_for_no_thinking(const JsonFields& body) {
 }
 
 void check_message_fields(const JsonFields& body, const json& message) {
-  for (const char* const name : {"tool_calls", "function_call", "audio"}) {
+  for (const char* const name : {"function_call", "audio"}) {
     const auto found = message.find(name);
     if (found != message.end() && !found->is_null() && !found->empty()) {
       body.refuse("messages", str("has a message with ", name, ", which is not supported"));

@@ -7,7 +7,7 @@
 #include "runtime/base/json_file.h"
 #include "runtime/requests/answer_form.h"
 #include "runtime/requests/fields.h"
-#include "runtime/text/document.h"
+#include "runtime/requests/messages.h"
 
 namespace headrace {
 namespace {
@@ -22,53 +22,6 @@ enum class Door { kBatch, kServer };
 std::string utf8(const JsonFields& body, const char* key, const json& value) {
   if (!value.is_string()) body.refuse(key, "must be text");
   return value.get<std::string>();  // the parser refuses what is not UTF-8
-}
-
-// A string, or a list of {"type": "text", "text"}.
-std::string content_of(const JsonFields& body, const json& message) {
-  check_message_fields(body, message);
-  const auto content = message.find("content");
-  if (content == message.end()) body.refuse("messages", "has a message without content");
-  if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array()) body.refuse("messages", "has a message whose content is neither text nor a list of parts");
-  std::string text;
-  for (const json& part : *content) {
-    const json type = part.is_object() ? part.value("type", json()) : json();
-    if (type == "image_url" || type == "input_image" || type == "image") {
-      body.refuse("messages", str("has an image (", shown(type), "): this program reads text alone"));
-    }
-    if (type != "text" || !part.value("text", json()).is_string()) {
-      body.refuse("messages", "has a part that is not text: only text is supported");
-    }
-    text += part["text"].get<std::string>();
-  }
-  return text;
-}
-
-ChatMessages messages_of(const JsonFields& body) {
-  const json* list = body.find("messages");
-  if (list == nullptr || !list->is_array() || list->empty()) body.refuse("messages", "must be a list of messages");
-  ChatMessages messages;
-  for (size_t i = 0; i < list->size(); ++i) {
-    const json& message = (*list)[i];
-    if (!message.is_object()) body.refuse("messages", "has a message that is not an object");
-    const json role = message.value("role", json());
-    if ((role == "system" || role == "developer") && i == 0) {
-      messages.system = content_of(body, message);
-    } else if (role == "user" || role == "assistant") {
-      messages.earlier.push_back({role == "assistant", content_of(body, message)});
-    } else {
-      throw_error(ExitCode::kBadInput, body.source(),
-                  str(body.label("messages"), "[", i, "] has the role ", shown(role),
-                      ": only user and assistant are supported, and system for the first message"));
-    }
-  }
-  if (messages.earlier.empty() || messages.earlier.back().assistant) {
-    body.refuse("messages", "does not end with a message of the user");
-  }
-  messages.user = std::move(messages.earlier.back().content);
-  messages.earlier.pop_back();
-  return messages;
 }
 
 std::vector<std::string> stops_of(const JsonFields& body) {
@@ -190,8 +143,8 @@ Request parse_body(const json& object, const std::string& source, RequestKind ki
   const char* const wrong = kind == RequestKind::kChat ? "prompt" : "messages";
   if (body.has(wrong)) body.refuse(wrong, "belongs to the other kind of completion");
   if (kind == RequestKind::kChat) {
-    request.messages = messages_of(body);
-    request.messages.no_thinking = asks_for_no_thinking(body) || request.reasoning_budget == 0;
+    request.conversation.messages = messages_of(body);
+    request.conversation.no_thinking = asks_for_no_thinking(body) || request.reasoning_budget == 0;
   } else {
     request.prompt = prompt_of(body);
   }
@@ -236,9 +189,12 @@ void Request::apply(GenerateOptions* options) const {
 
 std::string Request::text() const {
   if (kind == RequestKind::kCompletion) return prompt;
-  std::string text = messages.system;
-  for (const ChatTurn& turn : messages.earlier) text += '\n' + turn.content;
-  return text + '\n' + messages.user;
+  std::string text;
+  for (const auto& message : conversation.messages) {
+    if (!text.empty()) text += '\n';
+    if (message["content"].is_string()) text += message["content"].get_ref<const std::string&>();
+  }
+  return text;
 }
 
 std::optional<RequestKind> request_kind(std::string_view url) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/engine/options.h"
-#include "runtime/text/chat.h"
+#include "runtime/text/conversation.h"
 
 namespace headrace {
 
@@ -18,9 +18,9 @@ enum class RequestKind { kChat, kCompletion };
 
 struct Request {
   RequestKind kind = RequestKind::kChat;
-  std::string model;      // as the request names it; the answer repeats it
-  ChatMessages messages;  // kChat
-  std::string prompt;     // kCompletion: plain text
+  std::string model;            // as the request names it; the answer repeats it
+  Conversation conversation{};  // kChat
+  std::string prompt;           // kCompletion: plain text
   std::optional<int64_t> max_tokens;
   std::optional<float> temperature, top_p, min_p;
   std::optional<int32_t> top_k;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/requests/prompt.h"
 #include "runtime/server/completion_answer.h"
 #include "runtime/server/json_response.h"
 
@@ -49,10 +50,8 @@ HttpAnswer Completions::answer(RequestKind kind, const std::string& body) {
 
 std::shared_ptr<Job> Completions::make_job(RequestKind kind, const std::string& body) const {
   Request request = parse_request(body, kind, "request");
-  check_document_size("request", request.text().size(), engine_.document_limit());
-  std::vector<int32_t> ids = kind == RequestKind::kChat && options_.use_chat_template
-                                 ? engine_.encode(request.messages)
-                                 : engine_.encode_plain(request.text());
+  const PromptForm form = options_.use_chat_template ? PromptForm::kByTemplate : PromptForm::kPlain;
+  std::vector<int32_t> ids = take_prompt(engine_, form, "request", &request);
   engine_.check_prompt(ids);
   return std::make_shared<Job>(random_id(), std::move(request), std::move(ids));
 }

@@ -85,7 +85,9 @@ std::vector<TextPart> render_chat(const jinja::Template& chat, const OrderedJson
   jinja::Variables variables;
   for (const auto& [name, token] : tokenizer.special_names()) variables.emplace_back(name, jinja::Value::text(token));
   variables.emplace_back("messages", message_values(messages));
-  variables.emplace_back("tools", jinja::None());
+  variables.emplace_back("tools", options.tools == nullptr
+                                      ? jinja::Value(jinja::None())
+                                      : jinja::from_json(*options.tools, jinja::Origin::kMessage, "tools"));
   variables.emplace_back("documents", jinja::None());
   variables.emplace_back("add_generation_prompt", options.generation_prompt);
   variables.emplace_back("enable_thinking", options.thinking);

@@ -14,8 +14,9 @@
 namespace headrace {
 
 struct ChatRenderOptions {
-  bool thinking = false;          // enable_thinking
-  bool generation_prompt = true;  // ends with the start of the assistant's turn
+  bool thinking = false;                          // enable_thinking
+  bool generation_prompt = true;                  // ends with the start of the assistant's turn
+  const nlohmann::ordered_json* tools = nullptr;  // a list of them; null: none
 };
 
 // A list of {"role", "content"} objects; other members reach the template as they are. `source` names it in errors.
@@ -24,7 +25,7 @@ struct ChatRenderOptions {
 nlohmann::ordered_json parse_chat_messages(std::string_view json, const std::string& source);
 
 // The prompt in parts: messages' text, and all other text, whose markers become tokens. The template has the variables
-// that transformers sets: messages, tools and documents (none), add_generation_prompt, enable_thinking, and the
+// that transformers sets: messages, tools, documents (none), add_generation_prompt, enable_thinking, and the
 // tokenizer's special names. `messages` are those of parse_chat_messages. Throws Error(kBadInput) as jinja::Template
 // does.
 std::vector<TextPart> render_chat(const jinja::Template& chat, const nlohmann::ordered_json& messages,

@@ -53,8 +53,8 @@ TEST(Requests, ValuesOfAChat) {
                        {"response_format", {{"type", "text"}}}});
   const BatchLine parsed = parse(line);
   EXPECT_EQ(parsed.custom_id, "one");
-  EXPECT_EQ(parsed.request.messages.system, "be brief");
-  EXPECT_EQ(parsed.request.messages.user, "ab");
+  EXPECT_EQ(parsed.request.conversation.messages,
+            json({{{"role", "system"}, {"content", "be brief"}}, {{"role", "user"}, {"content", "ab"}}}));
   GenerateOptions options;
   parsed.request.apply(&options);
   EXPECT_EQ(options.max_tokens, 7);
@@ -76,7 +76,7 @@ TEST(Requests, ABudgetOfThinkingHasThreeNames) {
     options.reasoning_budget = 99;
     const Request request = parse(line).request;
     request.apply(&options);
-    EXPECT_EQ(request.messages.no_thinking, options.reasoning_budget == 0);
+    EXPECT_EQ(request.conversation.no_thinking, options.reasoning_budget == 0);
     return options.reasoning_budget;
   };
   EXPECT_EQ(budget_of(json::object()), 99);
@@ -140,12 +140,41 @@ TEST(Requests, AConversation) {
                               {{"role", "assistant"}, {"content", "two"}},
                               {{"role", "user"}, {"content", "three"}}};
   const Request request = parse(line).request;
-  EXPECT_EQ(request.messages.user, "three");
-  ASSERT_EQ(request.messages.earlier.size(), 2u);
-  EXPECT_FALSE(request.messages.earlier[0].assistant);
-  EXPECT_EQ(request.messages.earlier[1].content, "two");
-  EXPECT_TRUE(request.messages.earlier[1].assistant);
+  EXPECT_EQ(json(request.conversation.messages), line["body"]["messages"]);
   EXPECT_EQ(request.text(), "s\none\ntwo\nthree");
+  EXPECT_EQ(parse(chat()).request.text(), "hello");
+}
+
+// As clients send back what they were answered: with null members, and a call's arguments as text.
+TEST(Requests, AHistoryWithTools) {
+  json line = chat();
+  line["body"]["messages"] = json::parse(R"([
+      {"role": "system", "content": "a"}, {"role": "developer", "content": [{"type": "text", "text": "b"}]},
+      {"role": "user", "content": "q", "name": "me"},
+      {"role": "assistant", "content": null, "refusal": null, "audio": null, "function_call": null, "annotations": [],
+       "reasoning_content": "hm", "tool_calls": [
+           {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}},
+           {"id": "2", "type": "function", "function": {"name": "g", "arguments": {"y": [2]}}},
+           {"id": "3", "type": "function", "function": {"name": "h"}}]},
+      {"role": "tool", "tool_call_id": "2", "content": "two"}, {"role": "tool", "tool_call_id": "1", "content": "one"},
+      {"role": "assistant", "content": "so", "tool_calls": []}, {"role": "system", "content": "c"},
+      {"role": "user", "content": "r"}])");
+  const Request request = parse(line).request;
+  const json& messages = request.conversation.messages;
+  EXPECT_EQ(messages, json::parse(R"([
+      {"role": "system", "content": "a"}, {"role": "developer", "content": "b"},
+      {"role": "user", "content": "q", "name": "me"},
+      {"role": "assistant", "content": null, "reasoning_content": "hm", "tool_calls": [
+           {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}},
+           {"id": "2", "type": "function", "function": {"name": "g", "arguments": "{\"y\":[2]}"}},
+           {"id": "3", "type": "function", "function": {"name": "h", "arguments": "{}"}}]},
+      {"role": "tool", "tool_call_id": "2", "content": "two", "name": "g"},
+      {"role": "tool", "tool_call_id": "1", "content": "one", "name": "f"},
+      {"role": "assistant", "content": "so"}, {"role": "system", "content": "c"}, {"role": "user", "content": "r"}])"));
+  line["body"]["messages"].erase(8);
+  line["body"]["messages"].erase(7);
+  line["body"]["messages"].erase(6);
+  EXPECT_NO_THROW(parse(line)) << "the model reads what a tool answered";
 }
 
 TEST(Requests, WhatIsLeftOutFollowsTheOptions) {
@@ -181,9 +210,12 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
        {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", "b"}}},
        "does not end with a message of the user"},
       {{"body", "messages"},
+       {{{"role", "user"}, {"content", "a"}}, {{"role", "function"}, {"content", "b"}}},
+       "body.messages[1] has the role \"function\""},
+      {{"body", "messages"}, {{{"role", "tool"}, {"content", "a"}}}, "has a tool's answer whose tool_call_id is of no"},
+      {{"body", "messages"},
        {{{"role", "user"}, {"content", "a"}}, {{"role", "system"}, {"content", "b"}}},
-       "body.messages[1] has the role \"system\""},
-      {{"body", "messages"}, {{{"role", "tool"}, {"content", "a"}}}, "body.messages[0] has the role \"tool\""},
+       "does not end with a message of the user or of a tool"},
       {{"body", "messages"},
        {{{"role", "user"}, {"content", {{{"type", "image_url"}, {"image_url", "x"}}}}}},
        "has an image (\"image_url\")"},
@@ -226,7 +258,17 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
       {{"body", "ignore_eos"}, true, "body.ignore_eos true is not supported"},
       {{"body", "messages"},
        {{{"role", "user"}, {"content", "a"}, {"tool_calls", {{{"id", "x"}}}}}},
-       "has a message with tool_calls"},
+       "body.messages[0] has tool_calls and is not the assistant's"},
+      {{"body", "messages"},
+       {{{"role", "assistant"}, {"tool_calls", {{{"id", "x"}}}}}, {{"role", "user"}, {"content", "a"}}},
+       "body.messages[0] has a tool call without a function's name"},
+      {{"body", "messages"},
+       {{{"role", "assistant"}, {"tool_calls", {{{"function", {{"name", "f"}, {"arguments", 5}}}}}}},
+        {{"role", "user"}, {"content", "a"}}},
+       "body.messages[0] has a tool call whose arguments are neither"},
+      {{"body", "messages"},
+       {{{"role", "user"}, {"content", "a"}, {"audio", {{"id", "x"}}}}},
+       "has a message with audio"},
   };
   for (const Case& one : cases) {
     json line = chat();

@@ -1,0 +1,26 @@
+// The messages of a chat request as a conversation. Pure; any thread. Included by .cc files only.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runtime/base/json_file.h"
+
+namespace headrace {
+
+// A string, or the texts of a list of parts, {"type": "text", "text"}, of which the types are named. Throws
+// Error(kBadInput) that names `field`.
+std::string text_of_content(const JsonFields& body, const char* field, const nlohmann::json& content,
+                            std::initializer_list<std::string_view> types);
+
+// The list at "messages" in the form of Conversation::messages. It ends with a message of the user or of a tool. Throws
+// Error(kBadInput) that names what is wrong.
+nlohmann::ordered_json messages_of(const JsonFields& body);
+
+// The call of a tool in the form of Conversation::messages.
+nlohmann::ordered_json call_message(const std::string& id, const std::string& name, const std::string& arguments);
+
+// Gives each tool's answer the name of the function that was called, which some templates print. `field`: for errors.
+void name_tool_answers(const JsonFields& body, const char* field, nlohmann::ordered_json* messages);
+
+}  // namespace headrace
