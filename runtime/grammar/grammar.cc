@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 #include "cache/base.h"
@@ -12,32 +13,6 @@ namespace {
 constexpr int32_t kMaxSpaceBeforeMark = 8;
 
 using Kind = GrammarNode::Kind;
-
-// Any text up to and including the mark, by the automaton of Knuth, Morris and Pratt.
-int32_t any_up_to(Grammar* g, std::string_view mark, int32_t next) {
-  std::vector<size_t> fall(mark.size() + 1, 0);  // the longest end of mark[0, i) that begins it
-  for (size_t i = 1; i < mark.size(); ++i) {
-    size_t k = fall[i];
-    while (k > 0 && mark[i] != mark[k]) k = fall[k];
-    fall[i + 1] = mark[i] == mark[k] ? k + 1 : 0;
-  }
-  std::vector<int32_t> place;
-  for (size_t i = 0; i < mark.size(); ++i) place.push_back(g->later());
-  for (size_t i = 0; i < mark.size(); ++i) {
-    std::vector<ByteSet> to(mark.size() + 1);
-    for (int byte = 0; byte < 256; ++byte) {
-      size_t k = i;
-      while (k > 0 && static_cast<unsigned char>(mark[k]) != byte) k = fall[k];
-      to[static_cast<unsigned char>(mark[k]) == byte ? k + 1 : 0].set(static_cast<size_t>(byte));
-    }
-    std::vector<int32_t> choices;
-    for (size_t k = 0; k <= mark.size(); ++k) {
-      if (to[k].any()) choices.push_back(g->bytes(to[k], k < mark.size() ? place[k] : next));
-    }
-    g->settle(place[i], g->split(choices));
-  }
-  return place[0];
-}
 
 }  // namespace
 
@@ -84,6 +59,24 @@ void Grammar::settle(int32_t node, int32_t target) {
   targets[static_cast<size_t>(nodes[static_cast<size_t>(node)].arg)] = target;
 }
 
+int32_t Grammar::append(const Grammar& other) {
+  const auto first = static_cast<int32_t>(nodes.size()) - 1, first_target = static_cast<int32_t>(targets.size());
+  const auto moved = [first](int32_t node) { return node <= kReturnNode ? node : node + first; };
+  for (size_t i = 1; i < other.nodes.size(); ++i) {
+    GrammarNode node = other.nodes[i];
+    node.next = moved(node.next);
+    if (node.kind == Kind::kBytes) {
+      node.arg = nodes[static_cast<size_t>(bytes(other.sets[static_cast<size_t>(node.arg)], -1))].arg;
+      nodes.pop_back();
+    } else {
+      node.arg = node.kind == Kind::kSplit ? node.arg + first_target : moved(node.arg);
+    }
+    nodes.push_back(node);
+  }
+  std::transform(other.targets.begin(), other.targets.end(), std::back_inserter(targets), moved);
+  return moved(other.start);
+}
+
 ByteSet byte_range(int first, int last) {
   ByteSet set;
   for (int byte = first; byte <= last; ++byte) set.set(static_cast<size_t>(byte));
@@ -94,6 +87,32 @@ ByteSet byte_set(std::string_view bytes) {
   ByteSet set;
   for (const char byte : bytes) set.set(static_cast<unsigned char>(byte));
   return set;
+}
+
+// By the automaton of Knuth, Morris and Pratt.
+int32_t any_up_to(Grammar* g, std::string_view mark, int32_t next) {
+  std::vector<size_t> fall(mark.size() + 1, 0);  // the longest end of mark[0, i) that begins it
+  for (size_t i = 1; i < mark.size(); ++i) {
+    size_t k = fall[i];
+    while (k > 0 && mark[i] != mark[k]) k = fall[k];
+    fall[i + 1] = mark[i] == mark[k] ? k + 1 : 0;
+  }
+  std::vector<int32_t> place;
+  for (size_t i = 0; i < mark.size(); ++i) place.push_back(g->later());
+  for (size_t i = 0; i < mark.size(); ++i) {
+    std::vector<ByteSet> to(mark.size() + 1);
+    for (int byte = 0; byte < 256; ++byte) {
+      size_t k = i;
+      while (k > 0 && static_cast<unsigned char>(mark[k]) != byte) k = fall[k];
+      to[static_cast<unsigned char>(mark[k]) == byte ? k + 1 : 0].set(static_cast<size_t>(byte));
+    }
+    std::vector<int32_t> choices;
+    for (size_t k = 0; k <= mark.size(); ++k) {
+      if (to[k].any()) choices.push_back(g->bytes(to[k], k < mark.size() ? place[k] : next));
+    }
+    g->settle(place[i], g->split(choices));
+  }
+  return place[0];
 }
 
 bool drop_endless(Grammar* grammar) {

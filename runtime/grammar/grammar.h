@@ -44,11 +44,15 @@ struct Grammar {
   int32_t optional(int32_t node, int32_t next) { return split({node, next}); }
   int32_t later();  // a node whose target is set by settle(): for what refers to itself
   void settle(int32_t node, int32_t target);
+  int32_t append(const Grammar& other);  // its nodes; returns the place of its start, which ends with kReturn
 };
 constexpr int32_t kReturnNode = 0;
 
 ByteSet byte_range(int first, int last);
 ByteSet byte_set(std::string_view bytes);
+
+// Any text up to and including the mark, which is not empty.
+int32_t any_up_to(Grammar* grammar, std::string_view mark, int32_t next);
 
 // Removes choices that no finite text completes. False: nothing is left.
 bool drop_endless(Grammar* grammar);

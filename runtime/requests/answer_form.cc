@@ -76,13 +76,13 @@ std::shared_ptr<const Grammar> of_structured_outputs(const JsonFields& body, con
 
 }  // namespace
 
-std::shared_ptr<const Grammar> answer_grammar(const JsonFields& body, std::string_view text, const char* place) {
+bool asks_for_form(const JsonFields& body) {
   constexpr const char* kFields[] = {"response_format", "guided_json", "json_schema", "structured_outputs"};
-  if (std::none_of(std::begin(kFields), std::end(kFields), [&](const char* field) { return body.has(field); })) {
-    return nullptr;
-  }
-  const ordered_json all = parse_ordered_json(text, body.source(), JsonOrigin::kClient);
-  const ordered_json& whole = all.at(ordered_json::json_pointer(place));
+  return std::any_of(std::begin(kFields), std::end(kFields), [&](const char* field) { return body.has(field); });
+}
+
+std::shared_ptr<const Grammar> answer_grammar(const JsonFields& body, const ordered_json& whole) {
+  if (!asks_for_form(body)) return nullptr;
   std::shared_ptr<const Grammar> grammar;
   const auto use = [&](const char* field, std::shared_ptr<const Grammar> one) {
     if (one == nullptr) return;

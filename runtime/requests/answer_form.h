@@ -11,10 +11,11 @@
 
 namespace headrace {
 
-// Null: the request asks for none. `text`: the JSON that has the request's body at `place` ("" or "/body"), because a
-// schema's properties have an order, which the body has lost. Throws Error(kBadInput) by the name of the field, and of
-// a keyword that is not supported.
-std::shared_ptr<const Grammar> answer_grammar(const JsonFields& body, std::string_view text, const char* place);
+// Null: the request asks for none. `whole`: the body with the members of objects in the order of its text, which
+// schemas need; null if asks_for_form() is false. Throws Error(kBadInput) by the name of the field, and of a keyword
+// that is not supported.
+std::shared_ptr<const Grammar> answer_grammar(const JsonFields& body, const nlohmann::ordered_json& whole);
+bool asks_for_form(const JsonFields& body);  // whether it has a field of these
 
 // Presence, frequency and repetition penalties. Throws as above.
 PenaltySettings penalties_of(const JsonFields& body);

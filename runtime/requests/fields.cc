@@ -36,14 +36,17 @@ constexpr auto kRead = std::to_array<std::string_view>({"model",
                                                         "presence_penalty",
                                                         "frequency_penalty",
                                                         "repetition_penalty",
-                                                        "repeat_penalty"});
+                                                        "repeat_penalty",
+                                                        "tools",
+                                                        "tool_choice",
+                                                        "parallel_tool_calls"});
 constexpr auto kOfStreams = std::to_array<std::string_view>({"stream", "return_progress"});
 
 // Fields that change no answer: labels, hints, and the parameters of samplers that are off.
 constexpr auto kIgnored = std::to_array<std::string_view>(
-    {"user", "metadata", "prompt_cache_key", "safety_identifier", "prompt_cache_retention", "parallel_tool_calls",
-     "request_id", "cache_prompt", "repeat_last_n", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
-     "dry_sequence_breakers", "xtc_threshold", "mirostat_tau", "mirostat_eta", "dynatemp_exponent", "early_stopping"});
+    {"user", "metadata", "prompt_cache_key", "safety_identifier", "prompt_cache_retention", "request_id",
+     "cache_prompt", "repeat_last_n", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",
+     "xtc_threshold", "mirostat_tau", "mirostat_eta", "dynatemp_exponent", "early_stopping"});
 
 // A field and the values that ask for nothing, or for what is done anyway: the members of a JSON list.
 struct Neutral {
@@ -59,9 +62,7 @@ constexpr auto kNeutral = std::to_array<Neutral>({
     {"echo", "[false]"},
     {"logit_bias", "[{}, []]"},
     {"suffix", R"([""])"},
-    {"tools", "[[]]"},
     {"functions", "[[]]"},
-    {"tool_choice", R"(["none", "auto"])"},
     {"function_call", R"(["none", "auto"])"},
     {"modalities", R"([["text"], []])"},
     {"store", "[false]"},

@@ -13,6 +13,7 @@ namespace headrace {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 constexpr int64_t kMaxTokens = int64_t{1} << 40;
 constexpr size_t kMaxStops = 4;  // OpenAI's limit
@@ -161,7 +162,18 @@ Request parse_body(const json& object, const std::string& source, RequestKind ki
   request.seed = seed_of(body);
   request.stop = stops_of(body);
   request.penalties = penalties_of(body);
-  request.grammar = answer_grammar(body, text, place);
+  const json* const tools = body.find("tools");
+  const bool has_tools = tools != nullptr && !(tools->is_array() && tools->empty());
+  ordered_json whole;
+  if (has_tools || asks_for_form(body)) {
+    whole = parse_ordered_json(text, body.source(), JsonOrigin::kClient).at(ordered_json::json_pointer(place));
+  }
+  request.grammar = answer_grammar(body, whole);
+  if (has_tools && kind == RequestKind::kCompletion) body.refuse("tools", "belongs to chat completions");
+  request.tools = tools_of(body, whole, ToolStyle::kNested);
+  if (!request.tools.tools.empty() && request.grammar != nullptr) {
+    body.refuse("tools", "beside a form of the answer is not supported: give one, or tool_choice \"none\"");
+  }
   request.top_log_probs = top_log_probs_of(body, kind);
   if (door == Door::kServer) read_stream_fields(body, &request);
   return request;

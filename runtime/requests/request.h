@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/engine/options.h"
+#include "runtime/requests/tools.h"
 #include "runtime/text/conversation.h"
 
 namespace headrace {
@@ -30,6 +31,7 @@ struct Request {
   std::shared_ptr<const Grammar> grammar{};  // of the answer; null: any text, or the program's own
   std::optional<int64_t> reasoning_budget;   // tokens of thinking; -1: as the program was told to
   bool reasoning_apart = true;               // kChat: thinking is reasoning_content, not part of the content
+  ToolRequest tools{};                       // kChat: what the answer may call
   std::optional<int64_t> top_log_probs;      // the answer has log-probabilities, and those of as many tokens a place
   // Of a server's answers only.
   bool stream = false;           // in pieces, as server-sent events

@@ -17,34 +17,22 @@ namespace headrace {
 std::string completion_json(const std::string& key, const Request& request, const GenerateResult& result,
                             int64_t created);
 
+constexpr size_t kIdDigits = 24;  // of a key, in the ids of an answer
+
 // What clients decide by: "context_length_exceeded", "does_not_fit" or "bad_input".
 const char* error_code(const Error& error);
 // {"error": {"message", "type", "param": null, "code"}}
 std::string openai_error_json(const std::string& message, const std::string& type, const std::string& code);
 
+// An answer that is an error, by OpenAI's names.
+struct AnswerError {
+  std::string message, type, code;
+};
+
 // How far a prefill is. Tokens: of the prompt; of a saved prefix; read so far, the saved ones included.
 struct PrefillProgress {
   int64_t total = 0, cached = 0, processed = 0;
   double ms = 0;
-};
-
-// An answer in pieces: the JSON of each piece, a chat.completion.chunk or a text_completion. Borrows the request.
-class AnswerPieces {
- public:
-  AnswerPieces(const std::string& key, const Request& request, int64_t created);
-
-  std::string role() const;                                     // the first piece of a chat
-  std::string progress(const PrefillProgress& progress) const;  // "prompt_progress", as llama-server has it
-  std::string thinking(const std::string& text) const;          // of a chat: a delta with reasoning_content
-  // `tokens`: those that have come with it, where the request asked for log-probabilities.
-  std::string text(const std::string& text, const std::vector<AnswerToken>& tokens) const;
-  // The piece with the finish_reason and, if the request asked for it, another with the usage. The last has `timings`.
-  std::vector<std::string> end(const GenerateResult& result) const;
-
- private:
-  const std::string id_;
-  const Request& request_;
-  const int64_t created_;
 };
 
 // A line of a batch's results without its newline. `key`: 64 hexadecimal digits, of which the ids are made.

@@ -3,33 +3,25 @@
 #include <utility>
 
 namespace headrace {
-namespace {
-
-std::string event(const std::string& data) { return "data: " + data + "\n\n"; }
-
-}  // namespace
-
 EventStream::EventStream(std::shared_ptr<Job> job, News first, int64_t created)
-    : job_(std::move(job)), pieces_(job_->id, job_->request, created), news_(std::move(first)) {}
+    : job_(std::move(job)), answer_(open_answer_stream(job_->id, job_->request, created)), news_(std::move(first)) {}
 
 std::string EventStream::take() {
   std::string out;
   if (ended_) return out;
   if (std::exchange(begun_, true)) {
     news_ = job_->feed.take();
-  } else if (job_->request.kind == RequestKind::kChat) {
-    out += event(pieces_.role());
+  } else {
+    out += answer_->begin();
   }
-  if (news_.progress && job_->request.return_progress) out += event(pieces_.progress(*news_.progress));
-  if (!news_.thinking.empty()) out += event(pieces_.thinking(news_.thinking));
-  if (!news_.text.empty() || !news_.tokens.empty()) out += event(pieces_.text(news_.text, news_.tokens));
+  if (news_.progress && job_->request.return_progress) out += answer_->progress(*news_.progress);
+  out += answer_->add({.thinking = news_.thinking, .answer = news_.text}, news_.tokens);
   if (news_.failure) {
-    out += event(openai_error_json(news_.failure->message, news_.failure->type, news_.failure->code));
+    out += answer_->fail({news_.failure->message, news_.failure->type, news_.failure->code});
   } else if (news_.result) {
-    for (const std::string& piece : pieces_.end(*news_.result)) out += event(piece);
+    out += answer_->end(*news_.result);
   }
   ended_ = news_.failure || news_.result;
-  if (ended_) out += event("[DONE]");
   return out;
 }
 

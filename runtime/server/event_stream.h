@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "runtime/requests/response.h"
+#include "runtime/requests/answer_stream.h"
 #include "runtime/server/job.h"
 
 namespace headrace {
@@ -15,14 +15,13 @@ class EventStream {
   // `first`: news that the caller has taken from the feed.
   EventStream(std::shared_ptr<Job> job, News first, int64_t created);
 
-  // The events since the last call: "data: JSON\n\n" each. A failure is an event with OpenAI's error; the last event
-  // is "[DONE]".
+  // The events since the last call.
   std::string take();
   bool ended() const { return ended_; }
 
  private:
   const std::shared_ptr<Job> job_;
-  const AnswerPieces pieces_;
+  const std::unique_ptr<AnswerStream> answer_;
   News news_;
   bool begun_ = false, ended_ = false;
 };

@@ -53,7 +53,7 @@ TEST(Requests, ValuesOfAChat) {
                        {"response_format", {{"type", "text"}}}});
   const BatchLine parsed = parse(line);
   EXPECT_EQ(parsed.custom_id, "one");
-  EXPECT_EQ(parsed.request.conversation.messages,
+  EXPECT_EQ(json(parsed.request.conversation.messages),
             json({{{"role", "system"}, {"content", "be brief"}}, {{"role", "user"}, {"content", "ab"}}}));
   GenerateOptions options;
   parsed.request.apply(&options);
@@ -248,7 +248,7 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
       {{"body", "seed"}, -1e19, "body.seed -1e+19 must be a whole number"},
       {{"body", "seed"}, 18446744073709551616.0, "body.seed 1.8446744073709552e+19 must be a whole number"},
       {{"body", "top_k"}, -2, "body.top_k -2 must be a whole number from -1"},
-      {{"body", "tool_choice"}, "required", "body.tool_choice \"required\" is not supported"},
+      {{"body", "tool_choice"}, "required", "body.tool_choice \"required\" needs tools"},
       {{"body", "modalities"}, {"text", "audio"}, "body.modalities"},
       {{"body", "store"}, true, "body.store true is not supported"},
       {{"body", "service_tier"}, "flex", "body.service_tier \"flex\" is not supported"},

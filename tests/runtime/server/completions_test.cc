@@ -265,7 +265,7 @@ TEST_F(ServerTest, ErrorsNameTheField) {
   const std::vector<Case> cases = {
       {chat("x", {{"logprobs", 2}}), "logprobs 2 must be true or false"},
       {chat("x", {{"top_logprobs", 3}}), "top_logprobs 3 needs \"logprobs\": true"},
-      {chat("x", {{"tools", json::array({1})}}), "tools [1] is not supported"},
+      {chat("x", {{"tools", json::array({1})}}), "tools[0] has the type 1"},
       {chat("x", {{"temperature", 3}}), "temperature 3 must be"},
       {chat("x", {{"surprise", 3}}), "surprise 3 is not supported"},
       {chat("x", {{"stream", "yes"}}), "stream \"yes\" must be true or false"},
