@@ -76,6 +76,20 @@ std::shared_ptr<const Grammar> of_structured_outputs(const JsonFields& body, con
 
 }  // namespace
 
+std::shared_ptr<const Grammar> text_format_grammar(const JsonFields& body, const ordered_json& format) {
+  const json type = format.is_object() ? json(format.value("type", ordered_json())) : json();
+  if (type == "text") return nullptr;
+  if (type == "json_object") {
+    check_members(body, "text", {"type"}, format);
+    return json_object_grammar();
+  }
+  if (type != "json_schema") body.refuse("text", R"(has a format that is not "text", "json_object" or "json_schema")");
+  check_members(body, "text", {"type", "name", "description", "schema", "strict"}, format);
+  const auto schema = format.find("schema");
+  if (schema == format.end()) body.refuse("text", "has a json_schema without a schema");
+  return grammar_of(body, "text", *schema, body.label("text.format.schema"));
+}
+
 bool asks_for_form(const JsonFields& body) {
   constexpr const char* kFields[] = {"response_format", "guided_json", "json_schema", "structured_outputs"};
   return std::any_of(std::begin(kFields), std::end(kFields), [&](const char* field) { return body.has(field); });

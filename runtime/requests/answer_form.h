@@ -15,6 +15,8 @@ namespace headrace {
 // schemas need; null if asks_for_form() is false. Throws Error(kBadInput) by the name of the field, and of a keyword
 // that is not supported.
 std::shared_ptr<const Grammar> answer_grammar(const JsonFields& body, const nlohmann::ordered_json& whole);
+// The same of text.format of a response; null: any text.
+std::shared_ptr<const Grammar> text_format_grammar(const JsonFields& body, const nlohmann::ordered_json& format);
 bool asks_for_form(const JsonFields& body);  // whether it has a field of these
 
 // Presence, frequency and repetition penalties. Throws as above.

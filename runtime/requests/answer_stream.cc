@@ -6,6 +6,7 @@
 #include "runtime/base/rounding.h"
 #include "runtime/requests/answer_json.h"
 #include "runtime/requests/log_probs.h"
+#include "runtime/requests/responses.h"
 
 namespace headrace {
 namespace {
@@ -108,6 +109,7 @@ class CompletionStream final : public AnswerStream {
 }  // namespace
 
 std::unique_ptr<AnswerStream> open_answer_stream(const std::string& key, const Request& request, int64_t created) {
+  if (request.kind == RequestKind::kResponse) return open_response_stream(key, request, created);
   return std::make_unique<CompletionStream>(key, request, created);
 }
 

@@ -42,6 +42,28 @@ constexpr auto kRead = std::to_array<std::string_view>({"model",
                                                         "parallel_tool_calls"});
 constexpr auto kOfStreams = std::to_array<std::string_view>({"stream", "return_progress"});
 
+// The same of /v1/responses.
+constexpr auto kReadOfResponses = std::to_array<std::string_view>({"model",
+                                                                   "input",
+                                                                   "instructions",
+                                                                   "max_output_tokens",
+                                                                   "temperature",
+                                                                   "top_p",
+                                                                   "top_k",
+                                                                   "min_p",
+                                                                   "seed",
+                                                                   "stream",
+                                                                   "stream_options",
+                                                                   "text",
+                                                                   "reasoning",
+                                                                   "tools",
+                                                                   "tool_choice",
+                                                                   "parallel_tool_calls",
+                                                                   "presence_penalty",
+                                                                   "frequency_penalty",
+                                                                   "repetition_penalty",
+                                                                   "repeat_penalty"});
+
 // Fields that change no answer: labels, hints, and the parameters of samplers that are off.
 constexpr auto kIgnored = std::to_array<std::string_view>(
     {"user", "metadata", "prompt_cache_key", "safety_identifier", "prompt_cache_retention", "request_id",
@@ -126,6 +148,15 @@ constexpr auto kNeutral = std::to_array<Neutral>({
     {"mm_processor_kwargs", "[{}]"},
     {"vllm_xargs", "[{}]"},
     {"extra_body", "[{}]"},
+    // of /v1/responses, whose answers are not stored
+    {"previous_response_id", R"([""])"},
+    {"conversation", R"([""])"},
+    {"background", "[false]"},
+    {"include", "[[]]"},
+    {"truncation", R"(["disabled"])"},
+    {"max_tool_calls", "[0]"},
+    {"top_logprobs", "[0]"},
+    {"context_management", "[[]]"},
     {"cache_salt", R"([""])"},
     {"kv_transfer_params", "[{}]"},
 });
@@ -140,11 +171,13 @@ const Neutral* neutral_values(std::string_view name) {
 
 }  // namespace
 
-void check_fields(const JsonFields& body, const json& object, bool may_stream) {
+void check_fields(const JsonFields& body, const json& object, KnownFields known) {
+  const bool response = known == KnownFields::kResponse;
   for (const auto& item : object.items()) {
     const std::string& name = item.key();
-    if (contains(kRead, name) || contains(kIgnored, name) || item.value().is_null()) continue;
-    if (may_stream && contains(kOfStreams, name)) continue;
+    if (contains(kIgnored, name) || item.value().is_null()) continue;
+    if (response ? contains(kReadOfResponses, name) : contains(kRead, name)) continue;
+    if (known == KnownFields::kServer && contains(kOfStreams, name)) continue;
     const Neutral* const neutral = neutral_values(name);
     if (neutral == nullptr) body.refuse(name.c_str(), "is not supported: this program does not know the field");
     const json values = json::parse(neutral->values);

@@ -9,8 +9,8 @@ namespace headrace {
 
 // A field is read by the parser, or changes no answer, or has a value that asks for nothing: null always does, and so
 // do the defaults of OpenAI's, llama-server's and vLLM's fields. Throws Error(kBadInput) by the name of any other.
-// `may_stream`: the fields of a server's requests are read, too.
-void check_fields(const JsonFields& body, const nlohmann::json& object, bool may_stream);
+enum class KnownFields { kBatch, kServer, kResponse };  // kServer: also those of streams
+void check_fields(const JsonFields& body, const nlohmann::json& object, KnownFields known);
 
 // Whether a checked body has one of the fields whose only value is that the model does not think.
 bool asks_for_no_thinking(const JsonFields& body);

@@ -8,6 +8,7 @@
 #include "runtime/requests/answer_form.h"
 #include "runtime/requests/fields.h"
 #include "runtime/requests/messages.h"
+#include "runtime/requests/responses.h"
 
 namespace headrace {
 namespace {
@@ -106,6 +107,11 @@ std::optional<uint64_t> seed_of(const JsonFields& body) {
   return static_cast<uint64_t>(body.integer("seed", INT64_MIN, INT64_MAX));
 }
 
+bool has_tools(const JsonFields& body) {
+  const json* const tools = body.find("tools");
+  return tools != nullptr && !(tools->is_array() && tools->empty());
+}
+
 template <typename T>
 std::optional<T> number_of(const JsonFields& body, const char* key, double min, double max) {
   if (!body.has(key)) return std::nullopt;
@@ -130,51 +136,75 @@ void read_stream_fields(const JsonFields& body, Request* request) {
   request->include_usage = JsonFields(*options, body.source(), "stream_options.").boolean_or("include_usage", false);
 }
 
+void read_sampling(const JsonFields& body, Request* request) {
+  request->temperature = number_of<float>(body, "temperature", 0, 2);
+  request->top_p = number_of<float>(body, "top_p", 1e-6, 1);
+  request->min_p = number_of<float>(body, "min_p", 0, 1);
+  if (body.has("top_k")) {
+    const int64_t top_k = body.integer("top_k", -1, INT64_MAX);  // -1 and 0: of all tokens
+    request->top_k = static_cast<int32_t>(std::clamp<int64_t>(top_k, 0, INT32_MAX));
+  }
+  request->seed = seed_of(body);
+  request->penalties = penalties_of(body);
+}
+
+// What chats and completions have, and responses have not.
+void read_completion(const JsonFields& body, const ordered_json& whole, Request* request) {
+  const bool chat = request->kind == RequestKind::kChat;
+  request->reasoning_budget = reasoning_budget_of(body);
+  request->reasoning_apart = reasoning_apart_of(body);
+  const char* const wrong = chat ? "prompt" : "messages";
+  if (body.has(wrong)) body.refuse(wrong, "belongs to the other kind of completion");
+  if (chat) {
+    request->conversation.messages = messages_of(body);
+    request->conversation.no_thinking = asks_for_no_thinking(body) || request->reasoning_budget == 0;
+  } else {
+    request->prompt = prompt_of(body);
+  }
+  for (const char* key : {"max_tokens", "max_completion_tokens"}) {
+    if (body.has(key)) request->max_tokens = max_tokens_of(body, key);
+  }
+  request->stop = stops_of(body);
+  request->grammar = answer_grammar(body, whole);
+  request->top_log_probs = top_log_probs_of(body, request->kind);
+}
+
+void read_tools(const JsonFields& body, const ordered_json& whole, Request* request) {
+  if (request->kind == RequestKind::kCompletion && has_tools(body)) {
+    body.refuse("tools", "belongs to chat completions");
+  }
+  const bool response = request->kind == RequestKind::kResponse;
+  request->tools = tools_of(body, whole, response ? ToolStyle::kFlat : ToolStyle::kNested);
+  if (!request->tools.tools.empty() && request->grammar != nullptr) {
+    body.refuse("tools", "beside a form of the answer is not supported: give one, or tool_choice \"none\"");
+  }
+}
+
 // `text` has the object at `place`.
 Request parse_body(const json& object, const std::string& source, RequestKind kind, Door door, std::string_view text,
                    const char* place) {
   const JsonFields body(object, source, door == Door::kBatch ? "body." : "");
-  check_fields(body, object, door == Door::kServer);
+  const bool response = kind == RequestKind::kResponse;
+  check_fields(body, object,
+               response                ? KnownFields::kResponse
+               : door == Door::kServer ? KnownFields::kServer
+                                       : KnownFields::kBatch);
   Request request;
   request.kind = kind;
-  request.reasoning_budget = reasoning_budget_of(body);
-  request.reasoning_apart = reasoning_apart_of(body);
   if (!body.has("model")) body.refuse("model", "");
   request.model = body.string_or("model", "");
-  const char* const wrong = kind == RequestKind::kChat ? "prompt" : "messages";
-  if (body.has(wrong)) body.refuse(wrong, "belongs to the other kind of completion");
-  if (kind == RequestKind::kChat) {
-    request.conversation.messages = messages_of(body);
-    request.conversation.no_thinking = asks_for_no_thinking(body) || request.reasoning_budget == 0;
+  ordered_json whole;  // with the members of objects in the order of the text
+  if (response || has_tools(body) || asks_for_form(body)) {
+    whole = parse_ordered_json(text, source, JsonOrigin::kClient).at(ordered_json::json_pointer(place));
+  }
+  if (response) {
+    read_response_fields(body, whole, &request);
+    if (body.has("max_output_tokens")) request.max_tokens = max_tokens_of(body, "max_output_tokens");
   } else {
-    request.prompt = prompt_of(body);
+    read_completion(body, whole, &request);
   }
-  for (const char* key : {"max_tokens", "max_completion_tokens"}) {
-    if (body.has(key)) request.max_tokens = max_tokens_of(body, key);
-  }
-  request.temperature = number_of<float>(body, "temperature", 0, 2);
-  request.top_p = number_of<float>(body, "top_p", 1e-6, 1);
-  request.min_p = number_of<float>(body, "min_p", 0, 1);
-  if (body.has("top_k")) {
-    const int64_t top_k = body.integer("top_k", -1, INT64_MAX);  // -1 and 0: of all tokens
-    request.top_k = static_cast<int32_t>(std::clamp<int64_t>(top_k, 0, INT32_MAX));
-  }
-  request.seed = seed_of(body);
-  request.stop = stops_of(body);
-  request.penalties = penalties_of(body);
-  const json* const tools = body.find("tools");
-  const bool has_tools = tools != nullptr && !(tools->is_array() && tools->empty());
-  ordered_json whole;
-  if (has_tools || asks_for_form(body)) {
-    whole = parse_ordered_json(text, body.source(), JsonOrigin::kClient).at(ordered_json::json_pointer(place));
-  }
-  request.grammar = answer_grammar(body, whole);
-  if (has_tools && kind == RequestKind::kCompletion) body.refuse("tools", "belongs to chat completions");
-  request.tools = tools_of(body, whole, ToolStyle::kNested);
-  if (!request.tools.tools.empty() && request.grammar != nullptr) {
-    body.refuse("tools", "beside a form of the answer is not supported: give one, or tool_choice \"none\"");
-  }
-  request.top_log_probs = top_log_probs_of(body, kind);
+  read_sampling(body, &request);
+  read_tools(body, whole, &request);
   if (door == Door::kServer) read_stream_fields(body, &request);
   return request;
 }
@@ -212,6 +242,7 @@ std::string Request::text() const {
 std::optional<RequestKind> request_kind(std::string_view url) {
   if (url == "/v1/chat/completions") return RequestKind::kChat;
   if (url == "/v1/completions") return RequestKind::kCompletion;
+  if (url == "/v1/responses") return RequestKind::kResponse;
   return std::nullopt;
 }
 
@@ -229,7 +260,8 @@ BatchLine parse_batch_line(std::string_view text, const std::string& source, std
   if (custom_id != nullptr) *custom_id = parsed.custom_id;
   if (line.string_or("method", "") != "POST") line.refuse("method", "must be \"POST\"");
   const std::optional<RequestKind> kind = request_kind(line.string_or("url", ""));
-  if (!kind) line.refuse("url", "must be \"/v1/chat/completions\" or \"/v1/completions\"");
+  if (!kind || *kind == RequestKind::kResponse)
+    line.refuse("url", "must be \"/v1/chat/completions\" or \"/v1/completions\"");
   const json* body = line.find("body");
   if (body == nullptr || !body->is_object()) line.refuse("body", "must be an object");
   for (const auto& [name, value] : object.items()) {

@@ -1,4 +1,5 @@
-// A request in OpenAI's form: the body of /v1/chat/completions or /v1/completions as values. What it asks for and this
+// A request in OpenAI's form: the body of /v1/chat/completions, /v1/completions or
+// /v1/responses as values. What it asks for and this
 // program cannot do is an error, not ignored. Pure; any thread.
 #pragma once
 
@@ -15,12 +16,12 @@
 
 namespace headrace {
 
-enum class RequestKind { kChat, kCompletion };
+enum class RequestKind { kChat, kCompletion, kResponse };
 
 struct Request {
   RequestKind kind = RequestKind::kChat;
   std::string model;            // as the request names it; the answer repeats it
-  Conversation conversation{};  // kChat
+  Conversation conversation{};  // all but kCompletion
   std::string prompt;           // kCompletion: plain text
   std::optional<int64_t> max_tokens;
   std::optional<float> temperature, top_p, min_p;
@@ -30,13 +31,14 @@ struct Request {
   PenaltySettings penalties{};
   std::shared_ptr<const Grammar> grammar{};  // of the answer; null: any text, or the program's own
   std::optional<int64_t> reasoning_budget;   // tokens of thinking; -1: as the program was told to
-  bool reasoning_apart = true;               // kChat: thinking is reasoning_content, not part of the content
-  ToolRequest tools{};                       // kChat: what the answer may call
+  bool reasoning_apart = true;               // thinking is reasoning_content, not part of the content
+  ToolRequest tools{};                       // not of kCompletion: what the answer may call
   std::optional<int64_t> top_log_probs;      // the answer has log-probabilities, and those of as many tokens a place
   // Of a server's answers only.
   bool stream = false;           // in pieces, as server-sent events
   bool include_usage = false;    // stream_options: a last piece has the usage
   bool return_progress = false;  // pieces during prefill, as llama-server has them
+  std::string echo{};            // kResponse: what the answer repeats, a JSON object
 
   // Sets in `options` what the request gives.
   void apply(GenerateOptions* options) const;
@@ -44,7 +46,7 @@ struct Request {
   std::string text() const;
 };
 
-// "/v1/chat/completions" or "/v1/completions". None: another address.
+// "/v1/chat/completions", "/v1/completions" or "/v1/responses". None: another address.
 std::optional<RequestKind> request_kind(std::string_view url);
 
 // The body of a request to a server, which may ask for a stream. `source` names it in errors. Throws Error(kBadInput)

@@ -4,6 +4,7 @@
 
 #include "runtime/requests/answer_json.h"
 #include "runtime/requests/log_probs.h"
+#include "runtime/requests/responses.h"
 #include "runtime/text/document.h"
 
 namespace headrace {
@@ -56,6 +57,7 @@ ordered_json error_object(const std::string& message, const std::string& type, c
 
 std::string completion_json(const std::string& key, const Request& request, const GenerateResult& result,
                             int64_t created) {
+  if (request.kind == RequestKind::kResponse) return one_line(response_json(key, request, result, created));
   return one_line(body_json(key, request, result, created));
 }
 

@@ -11,8 +11,8 @@
 
 namespace headrace {
 
-// A chat.completion or a text_completion, with `usage` and `timings` (milliseconds; llama-server's names, and
-// "tokens_per_refresh" where there were refreshes). `key`: at least 24 hexadecimal digits, of which the id is made.
+// A chat.completion, a text_completion or a response, with `usage` and `timings` (milliseconds; llama-server's names,
+// and "tokens_per_refresh" where there were refreshes). `key`: at least 24 hexadecimal digits, of which the id is made.
 // `created`: seconds since 1970.
 std::string completion_json(const std::string& key, const Request& request, const GenerateResult& result,
                             int64_t created);

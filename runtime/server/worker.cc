@@ -120,7 +120,7 @@ GenerateResult Worker::answer(Job& job) {
   std::vector<AnswerToken> tokens;  // whose text is next
   std::optional<ThinkingPlace> place;
   if (job.request.stream) {
-    const bool apart = job.request.kind == RequestKind::kChat && job.request.reasoning_apart;
+    const bool apart = job.request.kind != RequestKind::kCompletion && job.request.reasoning_apart;
     if (apart) place = engine_.thinking_after(job.prompt);
     options.on_token = [&tokens](const AnswerToken& token) { tokens.push_back(token); };
     options.on_text = [&](std::string_view text) {

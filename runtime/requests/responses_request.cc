@@ -1,0 +1,148 @@
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "cache/base.h"
+#include "runtime/requests/answer_form.h"
+#include "runtime/requests/messages.h"
+#include "runtime/requests/responses.h"
+
+namespace headrace {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr const char* kInput = "input";
+
+[[noreturn]] void refuse_item(const JsonFields& body, size_t index, const std::string& why) {
+  throw_error(ExitCode::kBadInput, body.source(), str(body.label(kInput), "[", index, "] ", why));
+}
+
+std::string needed_text(const JsonFields& body, size_t index, const json& item, const char* key) {
+  const json value = item.value(key, json());
+  if (!value.is_string()) refuse_item(body, index, str("has no text as its ", key));
+  return value.get<std::string>();
+}
+
+// A call that the model made in an answer before. Calls that follow one another are one message.
+void add_call(const JsonFields& body, size_t index, const json& item, ordered_json* messages) {
+  const ordered_json call =
+      call_message(needed_text(body, index, item, "call_id"), needed_text(body, index, item, "name"),
+                   needed_text(body, index, item, "arguments"));
+  if (messages->empty() || messages->back()["role"] != "assistant") {
+    messages->push_back({{"role", "assistant"}, {"content", nullptr}});
+  }
+  messages->back()["tool_calls"].push_back(call);
+}
+
+void add_message(const JsonFields& body, size_t index, const json& item, ordered_json* messages) {
+  const json role = item.value("role", json());
+  if (role != "system" && role != "developer" && role != "user" && role != "assistant") {
+    refuse_item(body, index,
+                "has the role " + shown(role) + ": only system, developer, user and assistant are supported");
+  }
+  const std::string text =
+      text_of_content(body, kInput, item.value("content", json()), {"input_text", "output_text", "text"});
+  messages->push_back({{"role", role}, {"content", text}});
+}
+
+void add_item(const JsonFields& body, size_t index, const json& item, ordered_json* messages) {
+  if (!item.is_object()) refuse_item(body, index, "is not an object");
+  const json type = item.value("type", json("message"));
+  if (type == "message") {
+    add_message(body, index, item, messages);
+  } else if (type == "function_call") {
+    add_call(body, index, item, messages);
+  } else if (type == "function_call_output") {
+    const std::string text = text_of_content(body, kInput, item.value("output", json()), {"input_text", "text"});
+    messages->push_back(
+        {{"role", "tool"}, {"content", text}, {"tool_call_id", needed_text(body, index, item, "call_id")}});
+  } else if (type != "reasoning") {  // the model's own of answers before, which templates leave out
+    refuse_item(body, index,
+                "has the type " + shown(type) +
+                    ": only message, function_call, function_call_output and reasoning are supported");
+  }
+}
+
+ordered_json messages_of_input(const JsonFields& body) {
+  ordered_json messages = ordered_json::array();
+  const std::string instructions = body.string_or("instructions", "");
+  if (!instructions.empty()) messages.push_back({{"role", "system"}, {"content", instructions}});
+  const json* const input = body.find(kInput);
+  if (input == nullptr) body.refuse(kInput, "");
+  if (input->is_string()) {
+    messages.push_back({{"role", "user"}, {"content", input->get<std::string>()}});
+    return messages;
+  }
+  if (!input->is_array() || input->empty()) body.refuse(kInput, "must be text or a list of items");
+  for (size_t i = 0; i < input->size(); ++i) add_item(body, i, (*input)[i], &messages);
+  const ordered_json last = messages.empty() ? ordered_json() : messages.back()["role"];
+  if (last != "user" && last != "tool") body.refuse(kInput, "does not end with a message of the user or of a tool");
+  name_tool_answers(body, kInput, &messages);
+  return messages;
+}
+
+// Whether the request asks for no thinking.
+bool reads_no_thinking(const JsonFields& body) {
+  constexpr const char* kField = "reasoning";
+  const json* const reasoning = body.find(kField);
+  if (reasoning == nullptr) return false;
+  if (!reasoning->is_object()) body.refuse(kField, "must be an object");
+  for (const auto& item : reasoning->items()) {
+    const bool effort = item.key() == "effort" && item.value() == "none";
+    const bool summary = (item.key() == "summary" || item.key() == "generate_summary") && item.value() == "auto";
+    if (!item.value().is_null() && !effort && !summary) {
+      body.refuse(kField, R"(is not supported: only {"effort": "none"} is)");
+    }
+  }
+  return reasoning->value("effort", json()) == "none";
+}
+
+void read_text(const JsonFields& body, const ordered_json& whole, Request* request) {
+  constexpr const char* kField = "text";
+  const json* const text = body.find(kField);
+  if (text == nullptr) return;
+  if (!text->is_object()) body.refuse(kField, "must be an object");
+  for (const auto& item : text->items()) {
+    const bool verbosity = item.key() == "verbosity" && item.value() == "medium";
+    if (item.key() == "format" || item.value().is_null() || verbosity) continue;
+    body.refuse(kField, str("has ", shown(item.key()), ", which is not supported"));
+  }
+  const auto format = whole[kField].find("format");
+  if (format != whole[kField].end() && !format->is_null()) request->grammar = text_format_grammar(body, *format);
+}
+
+// What an answer repeats of its request.
+std::string echo_of(const JsonFields& body, const ordered_json& whole) {
+  const auto shared = [&](const char* key, const ordered_json& fallback) {
+    return body.has(key) ? whole[key] : fallback;
+  };
+  const ordered_json text = {{"format", {{"type", "text"}}}};
+  return ordered_json{{"instructions", shared("instructions", nullptr)},
+                      {"max_output_tokens", shared("max_output_tokens", nullptr)},
+                      {"metadata", shared("metadata", ordered_json::object())},
+                      {"parallel_tool_calls", shared("parallel_tool_calls", true)},
+                      {"previous_response_id", nullptr},
+                      {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+                      {"store", false},
+                      {"temperature", shared("temperature", nullptr)},
+                      {"text", shared("text", text)},
+                      {"tool_choice", shared("tool_choice", "auto")},
+                      {"tools", shared("tools", ordered_json::array())},
+                      {"top_p", shared("top_p", nullptr)},
+                      {"truncation", "disabled"}}
+      .dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+}  // namespace
+
+void read_response_fields(const JsonFields& body, const ordered_json& whole, Request* request) {
+  request->conversation.messages = messages_of_input(body);
+  request->conversation.no_thinking = reads_no_thinking(body);
+  read_text(body, whole, request);
+  request->echo = echo_of(body, whole);
+}
+
+}  // namespace headrace
