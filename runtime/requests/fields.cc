@@ -66,9 +66,10 @@ constexpr auto kReadOfResponses = std::to_array<std::string_view>({"model",
 
 // Fields that change no answer: labels, hints, and the parameters of samplers that are off.
 constexpr auto kIgnored = std::to_array<std::string_view>(
-    {"user", "metadata", "prompt_cache_key", "safety_identifier", "prompt_cache_retention", "request_id",
-     "cache_prompt", "repeat_last_n", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",
-     "xtc_threshold", "mirostat_tau", "mirostat_eta", "dynatemp_exponent", "early_stopping"});
+    {"user", "metadata", "prompt_cache_key", "safety_identifier", "prompt_cache_retention", "prompt_cache_options",
+     "prediction", "request_id", "cache_prompt", "repeat_last_n", "dry_base", "dry_allowed_length",
+     "dry_penalty_last_n", "dry_sequence_breakers", "xtc_threshold", "mirostat_tau", "mirostat_eta",
+     "dynatemp_exponent", "early_stopping"});
 
 // A field and the values that ask for nothing, or for what is done anyway: the members of a JSON list.
 struct Neutral {
@@ -90,6 +91,8 @@ constexpr auto kNeutral = std::to_array<Neutral>({
     {"store", "[false]"},
     {"service_tier", R"(["auto", "default"])"},
     {"verbosity", R"(["medium"])"},
+    {"web_search_options", "[]"},
+    {"moderation", "[]"},
     {"reasoning_effort", R"(["none"])"},
     {"reasoning", R"([{}, {"effort": "none"}])"},
     // the template's: see asks_for_no_thinking()
@@ -182,6 +185,7 @@ void check_fields(const JsonFields& body, const json& object, KnownFields known)
     if (neutral == nullptr) body.refuse(name.c_str(), "is not supported: this program does not know the field");
     const json values = json::parse(neutral->values);
     if (contains(values, item.value())) continue;
+    if (values.empty()) body.refuse(name.c_str(), "is not supported");
     std::string only;
     for (const json& value : values) only += (only.empty() ? "" : " or ") + value.dump();
     body.refuse(name.c_str(), str("is not supported: only ", only, " is"));

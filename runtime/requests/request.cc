@@ -125,7 +125,10 @@ void read_stream_fields(const JsonFields& body, Request* request) {
   if (options != nullptr && !options->is_object()) body.refuse("stream_options", "must be an object");
   if (!request->stream) {
     if (request->return_progress) body.refuse("return_progress", "needs \"stream\": true");
-    if (options != nullptr && !options->empty()) body.refuse("stream_options", "needs \"stream\": true");
+    const bool asks = options != nullptr && std::any_of(options->begin(), options->end(), [](const json& value) {
+                        return value != false && !value.is_null();
+                      });
+    if (asks) body.refuse("stream_options", "needs \"stream\": true");
   }
   if (options == nullptr) return;
   for (const auto& item : options->items()) {

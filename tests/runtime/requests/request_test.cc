@@ -250,6 +250,7 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
       {{"body", "top_k"}, -2, "body.top_k -2 must be a whole number from -1"},
       {{"body", "tool_choice"}, "required", "body.tool_choice \"required\" needs tools"},
       {{"body", "modalities"}, {"text", "audio"}, "body.modalities"},
+      {{"body", "web_search_options"}, json::object(), "body.web_search_options {} is not supported"},
       {{"body", "store"}, true, "body.store true is not supported"},
       {{"body", "service_tier"}, "flex", "body.service_tier \"flex\" is not supported"},
       {{"body", "reasoning_effort"}, "low", "body.reasoning_effort \"low\" is not supported: only \"none\" is"},
@@ -325,6 +326,11 @@ TEST(Requests, ValuesThatAskForNothingAreTaken) {
                         {"typical_p", 1.0},
                         {"grammar", ""},
                         {"n_probs", 0},
+                        {"prediction", {{"type", "content"}, {"content", "x"}}},
+                        {"prompt_cache_options", {{"ttl", "1h"}}},
+                        {"web_search_options", nullptr},
+                        {"verbosity", "medium"},
+                        {"safety_identifier", "me"},
                         {"whatever_it_is", nullptr}};
   for (const auto& [name, value] : neutral.items()) {
     for (json line : {chat(), completion()}) {
@@ -393,6 +399,17 @@ TEST(Requests, TheIdentityIsKnownWhereTheRestIsWrong) {
   std::string id;
   EXPECT_THROW(parse_batch_line(line.dump(), "in", &id), Error);
   EXPECT_EQ(id, "one");
+}
+
+TEST(Request, OptionsOfAStreamThatAskForNothing) {
+  const auto parse_with = [](const std::string& fields) {
+    return parse_request(R"({"model":"m","prompt":"q",)" + fields + "}", RequestKind::kCompletion, "r");
+  };
+  for (const char* const options : {"{}", R"({"include_usage":false})", R"({"include_usage":null})", "null"}) {
+    EXPECT_NO_THROW(parse_with(str("\"stream\":false,\"stream_options\":", options))) << options;
+  }
+  expect_error(ExitCode::kBadInput, "r", {"stream_options", "needs \"stream\": true"},
+               [&] { parse_with(R"("stream_options":{"include_usage":true})"); });
 }
 
 // By each of the fields, in the order of the schema's properties.
