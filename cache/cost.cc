@@ -254,8 +254,8 @@ double dequantise_ms(const CostInput& in, double groups) {
     read += in.model.experts.stored_bytes;
   }
   const double times = in.plan.lean_prefill ? groups : 1;
-  return times * gb_ms(static_cast<double>(read) + static_cast<double>(written),
-                       kDequantiseShare * in.rates.weights_gb_per_s);
+  return times *
+         gb_ms(static_cast<double>(read) + static_cast<double>(written), kDequantiseShare * in.rates.weights_gb_per_s);
 }
 
 // Reads and writes of a prompt's states by norms, RoPE and activation, in all layers.
