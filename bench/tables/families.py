@@ -38,6 +38,35 @@ def families():
         for row in [find_one(f"bench_h200_{shape}.json", prompt_tokens=tokens, kv="device")]])
 
 
+def experts():
+    rows = []
+    for tokens in (16384, 61440):
+        llama, own = (find_one("llama_h200_qwen3-30b-a3b.json", tokens=tokens, program=name)
+                      for name in ("llama.cpp", "int8"))
+        rows.append([number(tokens), seconds(llama["prefill_ms"]), seconds(own["prefill_ms"]),
+                     f"{llama['decode_ms']:.2f} ms", f"{own['decode_ms']:.2f} ms"])
+    return table("tokens | prefill, llama.cpp | headrace | decode, llama.cpp | headrace", rows)
+
+
+def overturned():
+    rows = []
+    all_rows = load("overturned_h200_hybrid.json")["rows"]
+    for dtype, tokens in (("bf16", 16384), ("bf16", 32768), ("f32", 16384)):
+        cells = []
+        for copy in ("int8", "int4"):
+            of_copy = [row for row in all_rows if (row["dtype"], row["tokens"], row["copy"]) == (dtype, tokens, copy)]
+            wrong, judged = (sum(row[key] for row in of_copy) for key in ("overturned", "judged"))
+            cells.append(f"{wrong} of {number(judged)}, {100 * wrong / judged:.2f}%")
+        rows.append([dtype, number(tokens), *cells])
+    return table("computation | tokens | int8 copy | int4 copy", rows)
+
+
+def second_question():
+    result = load("second_question_h200_qwen3.6-27b.json")
+    return table("question about 130,731 tokens | first text | tokens not read again", [
+        [row["what"], seconds(1e3 * row["first_text_s"]), number(row["cached_tokens"])] for row in result["rows"]])
+
+
 def int8_heads():
     rows, kernel, size = {}, "", 0
     for row in load("int8_attention_wide_h200.jsonl"):
