@@ -17,10 +17,12 @@ struct TypeSizes {
   uint64_t experts = 0;              // a step multiplies some of them, which are not among those
 };
 
-// The type that a tensor has on a GPU. Recurrent layers' vectors are in f32, and their two narrow matrices plain.
+// The type that a tensor has on a GPU. Recurrent layers' vectors and experts' factors are in f32, and recurrent layers'
+// two narrow matrices plain.
 WeightType loaded_type(const TensorInfo& tensor, const ModelConfig& config, const WeightMixture* mixture) {
   const bool recurrent = tensor.name.find(".linear_attn.") != std::string::npos, matrix = tensor.shape.size() == 2;
-  if (!matrix) return recurrent ? WeightType::kF32 : WeightType::kBF16;
+  const bool factors = tensor.name.ends_with(".experts.scale");
+  if (!matrix) return recurrent || factors ? WeightType::kF32 : WeightType::kBF16;
   const bool narrow = tensor.name.ends_with(".in_proj_a.weight") || tensor.name.ends_with(".in_proj_b.weight") ||
                       tensor.name.ends_with(".mlp.gate.weight");
   return mixture == nullptr || narrow ? WeightType::kBF16 : mixture_type(*mixture, config, tensor.name);

