@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "offload/device/trace.h"
+#include "runtime/layers/experts.h"
 
 namespace headrace {
 namespace {
