@@ -209,7 +209,9 @@ TEST_P(WindowText, DraftsAndPartialStepsChangeNoToken) {
   }
   EXPECT_GT(partial, 0);
   EXPECT_GT(refreshes, 0);
-  EXPECT_GT(accepted, 0);
+  if (!testing::kSanitized) {  // else nothing ran at T = 0, where drafts are certain to be accepted
+    EXPECT_GT(accepted, 0);
+  }
 }
 
 // A head that reads states of layers with and without a window, and a small model. Their caches are their own.
@@ -352,7 +354,9 @@ TEST_P(WindowText, RowsOfDifferentHeadsStreamAndStay) {
       EXPECT_GE(again.kept_tokens, 1024);
     }
   }
-  EXPECT_GT(accepted, 0);
+  if (!testing::kSanitized) {  // else nothing ran at T = 0, where drafts are certain to be accepted
+    EXPECT_GT(accepted, 0);
+  }
 }
 
 TEST(WindowRefusals, ASmallModelWithWindows) {
