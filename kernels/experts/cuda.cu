@@ -2,6 +2,7 @@
 // bodies: every FMA is explicit.
 #include <algorithm>
 
+#include "kernels/cuda/block_sum.cuh"
 #include "kernels/cuda/chunk.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/warp.cuh"
@@ -92,29 +93,6 @@ __global__ void __launch_bounds__(kThreads) route_kernel(RouteParams p) {
 
 // ---- list_pairs -----------------------------------------------------------------------------------------------------
 
-// The sum of the values of all threads before this one; `all`: of all threads. All threads call it.
-__device__ int sum_before(int value, int* all) {
-  __shared__ int of_warp[kListThreads / 32];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int sum = value;
-#pragma unroll
-  for (int apart = 1; apart < 32; apart *= 2) {
-    const int other = __shfl_up_sync(kAllLanes, sum, apart);
-    if (lane >= apart) sum += other;
-  }
-  __syncthreads();  // what was there has been read
-  if (lane == 31) of_warp[warp] = sum;
-  __syncthreads();
-  int before = 0;
-  *all = 0;
-#pragma unroll
-  for (int w = 0; w < kListThreads / 32; ++w) {
-    if (w < warp) before += of_warp[w];
-    *all += of_warp[w];
-  }
-  return before + sum - value;
-}
-
 // Writes the expert's place among those that have pairs, and what follows the last of them. All threads call it.
 __device__ void list_present(const ListPairsParams& p, int expert) {
   __shared__ uint32_t has_pairs[kMaxExperts / 32];  // a bit an expert
@@ -176,27 +154,6 @@ struct RowBits {
 };
 static_assert(kFewRows == 64 && kChooseThreads >= kMaxExperts);
 
-// The sum of the values of all threads before this one; `all`: of all threads. All threads call it, once.
-__device__ int sum_before_once(int value, int* all) {
-  __shared__ int of_warp[32];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  int sum = value;
-#pragma unroll
-  for (int apart = 1; apart < 32; apart *= 2) {
-    const int other = __shfl_up_sync(kAllLanes, sum, apart);
-    if (lane >= apart) sum += other;
-  }
-  if (lane == 31) of_warp[warp] = sum;
-  __syncthreads();
-  int before = 0;
-  *all = 0;
-  for (int w = 0; w < warps; ++w) {
-    if (w < warp) before += of_warp[w];
-    *all += of_warp[w];
-  }
-  return before + sum - value;
-}
-
 // One block, with a thread for each expert at least. Few rows have few pairs, so a sum holds two numbers.
 __global__ void __launch_bounds__(kChooseThreads) choose_experts_kernel(RouteParams p, ListPairsParams lists) {
   __shared__ RowBits chosen_by[kMaxExperts];
@@ -213,7 +170,7 @@ __global__ void __launch_bounds__(kChooseThreads) choose_experts_kernel(RoutePar
   __syncthreads();
   const int own = has_expert ? chosen_by[thread].count() : 0;
   int all = 0;
-  const int before = sum_before_once(own > 0 ? own | 1 << 16 : 0, &all);
+  const int before = sum_before(own > 0 ? own | 1 << 16 : 0, &all);
   if (has_expert) {
     begin[thread] = before & 0xffff;
     lists.begin[thread] = before & 0xffff;

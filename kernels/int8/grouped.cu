@@ -2,6 +2,7 @@
 // which a kernel before it makes.
 #include <algorithm>
 
+#include "kernels/cuda/block_sum.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/int8/bodies.h"
 #include "kernels/int8/product_tile.cuh"
@@ -13,28 +14,12 @@ namespace {
 constexpr int kPlaceThreads = 1024, kSpreadThreads = 128;
 static_assert(kMaxInt8Groups <= kPlaceThreads);
 
-// The sum of the values of all threads before this one. All threads of a block of kPlaceThreads call it.
-__device__ int sum_before(int value) {
-  __shared__ int of_warp[kPlaceThreads / 32];
-  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  int sum = value;
-#pragma unroll
-  for (int apart = 1; apart < 32; apart *= 2) {
-    const int other = __shfl_up_sync(~0u, sum, apart);
-    if (lane >= apart) sum += other;
-  }
-  if (lane == 31) of_warp[warp] = sum;
-  __syncthreads();
-  int before = sum - value;
-  for (int w = 0; w < warp; ++w) before += of_warp[w];
-  return before;
-}
-
 // One block; a thread for each group.
 __global__ void __launch_bounds__(kPlaceThreads) place_groups_kernel(const int32_t* begin, Int8Groups groups) {
   const int group = static_cast<int>(threadIdx.x);
   const int rows = group < groups.count ? begin[group + 1] - begin[group] : 0;
-  const int first = sum_before((rows + kFragmentRows - 1) / kFragmentRows * kFragmentRows);
+  int all = 0;
+  const int first = sum_before((rows + kFragmentRows - 1) / kFragmentRows * kFragmentRows, &all);
   if (group >= groups.count) return;
   groups.first[group] = first;
   groups.end[group] = first + rows;
@@ -62,9 +47,10 @@ __global__ void __launch_bounds__(kPlaceThreads) list_tiles_kernel(Int8Groups gr
   const int group = static_cast<int>(threadIdx.x);
   const int first = group < groups.count ? groups.first[group] : 0;
   const int rows = group < groups.count ? groups.end[group] - first : 0, tiles = (rows + tile_rows - 1) / tile_rows;
-  const int before = sum_before(tiles);
+  int all = 0;
+  const int before = sum_before(tiles, &all);
   for (int i = 0; i < tiles; ++i) listed[1 + before + i] = make_int2(group, first + i * tile_rows);
-  if (group == kPlaceThreads - 1) listed[0] = make_int2(before + tiles, 0);
+  if (group == 0) listed[0] = make_int2(all, 0);
 }
 
 // =====================================================================================================================
@@ -94,19 +80,7 @@ void int8_spread(const Int8SpreadParams& params, Stream& stream) {
 void int8_grouped_product(const Int8GroupedProductParams& params, Stream& stream) {
   CHECK(params.rows <= INT32_MAX / 2 && params.n <= INT32_MAX / 2, "rows=", params.rows, " n=", params.n);
   CHECK(params.tiles != nullptr && reinterpret_cast<uintptr_t>(params.tiles) % sizeof(int2) == 0);
-  TileCall call{};
-  call.x = params.x.values;
-  call.w = params.weight.values;
-  call.x_scales = params.x.scales;
-  call.w_scales = params.weight.scales;
-  call.out = params.out;
-  call.type = params.type;
-  call.aligned =
-      chunks_aligned(params.out, params.type, params.n) && chunks_aligned(params.weight.scales, DType::kF32, params.n);
-  call.unrotate = 1.0f / static_cast<float>(rotation_block(params.k));
-  call.rows = static_cast<int>(params.rows);
-  call.n = static_cast<int>(params.n);
-  call.padded = static_cast<int>(padded_int8_cols(params.k));
+  TileCall call = tile_call(params.x, params.weight, {params.out, params.type}, {params.rows, params.n, params.k});
   call.listed = reinterpret_cast<const int2*>(params.tiles);
   call.ends = params.groups.end;
   call.w_apart = static_cast<int64_t>(int8_values_bytes(Backend::kCuda, params.n, params.k));

@@ -49,22 +49,11 @@ void launch(TileCall call, int processors, CudaStream& stream) {
 
 void int8_product(const Int8ProductParams& params, Stream& stream) {
   CHECK(params.rows <= INT32_MAX / 2 && params.n <= INT32_MAX / 2, "rows=", params.rows, " n=", params.n);
-  TileCall call{};
-  call.x = params.x.values;
-  call.w = params.weight.values;
-  call.x_scales = params.x.scales;
-  call.w_scales = params.weight.scales;
+  TileCall call = tile_call(params.x, params.weight, {params.out, params.type}, {params.rows, params.n, params.k});
   call.bias = params.bias;
   call.residual = params.residual;
-  call.out = params.out;
-  call.type = params.type;
-  const auto aligned = [&](const void* data, DType type) { return chunks_aligned(data, type, params.n); };
-  call.aligned = aligned(params.out, params.type) && aligned(params.bias, params.type) &&
-                 aligned(params.residual, params.type) && aligned(params.weight.scales, DType::kF32);
-  call.unrotate = 1.0f / static_cast<float>(rotation_block(params.k));
-  call.rows = static_cast<int>(params.rows);
-  call.n = static_cast<int>(params.n);
-  call.padded = static_cast<int>(padded_int8_cols(params.k));
+  const auto aligned = [&](const void* data) { return chunks_aligned(data, params.type, params.n); };
+  call.aligned = call.aligned && aligned(params.bias) && aligned(params.residual);
   CudaStream& on = cuda_stream(stream);
   const int processors = multiprocessors();
   switch (best_tiling(params.rows, params.n, processors)) {

@@ -10,6 +10,7 @@
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/int8/layout.h"
+#include "kernels/int8/op.h"
 
 namespace headrace::kernels::cuda {
 
@@ -27,6 +28,30 @@ struct TileCall {
   const int32_t* ends;
   int64_t w_apart;
 };
+
+struct TileOut {
+  void* data;
+  DType type;
+};
+struct TileSizes {
+  int64_t rows, n, k;
+};
+// A call without bias, residual and groups. Host code.
+inline TileCall tile_call(const Int8Rows& x, const Int8Rows& weight, const TileOut& out, const TileSizes& sizes) {
+  TileCall call{};
+  call.x = x.values;
+  call.w = weight.values;
+  call.x_scales = x.scales;
+  call.w_scales = weight.scales;
+  call.out = out.data;
+  call.type = out.type;
+  call.aligned = chunks_aligned(out.data, out.type, sizes.n) && chunks_aligned(weight.scales, DType::kF32, sizes.n);
+  call.unrotate = 1.0f / static_cast<float>(rotation_block(sizes.k));
+  call.rows = static_cast<int>(sizes.rows);
+  call.n = static_cast<int>(sizes.n);
+  call.padded = static_cast<int>(padded_int8_cols(sizes.k));
+  return call;
+}
 
 // A tile of outputs: the rows and columns where it begins, the row where its group ends, and the group.
 struct TilePlace {
