@@ -61,6 +61,18 @@ ProductParams normalise_input(const ProductParams& params, Stream& stream) {
   return rest;
 }
 
+// activated = activation(gate) * up of params.out.
+template <typename Params>
+void activate_halves(const Params& params, void* activated, Stream& stream) {
+  silu_mul({.gate_up = params.out,
+            .out = activated,
+            .type = params.type,
+            .rows = params.rows,
+            .cols = params.n / 2,
+            .activation = params.activation},
+           stream);
+}
+
 }  // namespace
 
 void product(const ProductParams& params, Stream& stream) {
@@ -78,13 +90,7 @@ void gated_product(const ProductParams& params, void* activated, Stream& stream)
   const ProductParams rest = normalise_input(params, stream);
   if (stream.backend() == Backend::kCuda && kernels::cuda::gated_product(rest, activated, stream)) return;
   product(rest, stream);
-  silu_mul({.gate_up = params.out,
-            .out = activated,
-            .type = params.type,
-            .rows = params.rows,
-            .cols = params.n / 2,
-            .activation = params.activation},
-           stream);
+  activate_halves(params, activated, stream);
 }
 
 void rotated_product(const ProductParams& params, const RopeParams& turn, Stream& stream) {
@@ -114,13 +120,7 @@ void grouped_gated_product(const GroupedProductParams& params, void* activated, 
   if (params.rows == 0) return;
   if (stream.backend() == Backend::kCuda && kernels::cuda::grouped_gated_product(params, activated, stream)) return;
   grouped_product(params, stream);
-  silu_mul({.gate_up = params.out,
-            .out = activated,
-            .type = params.type,
-            .rows = params.rows,
-            .cols = params.n / 2,
-            .activation = params.activation},
-           stream);
+  activate_halves(params, activated, stream);
 }
 
 uint64_t product_workspace_bytes(Stream& stream) {
