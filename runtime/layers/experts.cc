@@ -19,30 +19,6 @@ float score_scale(const LayerWeights& w) {
   return static_cast<float>(1 / std::sqrt(static_cast<double>(w.experts.router.cols)));
 }
 
-// Lists the part's rows by the experts that they choose.
-void list_experts(const Pass& pass, const LayerWeights& w, const Part& part) {
-  const ExpertsSpec& spec = *w.spec.ffn.experts;
-  const ExpertsWork& work = pass.work.experts;
-  choose_experts({.scores = work.scores + part.first * spec.count,
-                  .experts = work.chosen,
-                  .shares = work.shares,
-                  .rows = part.rows,
-                  .count = spec.count,
-                  .used = spec.used,
-                  .normalise = spec.normalised,
-                  .factors = w.experts.factors,
-                  .scale = score_scale(w)},
-                 {.experts = work.chosen,
-                  .begin = work.begin,
-                  .places = work.places,
-                  .pairs = part.rows * spec.used,
-                  .count = spec.count,
-                  .used = spec.used,
-                  .from = work.from,
-                  .present = work.present},
-                 *pass.stream);
-}
-
 void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part) {
   const ExpertsSpec& spec = *w.spec.ffn.experts;
   const ExpertsWork& work = pass.work.experts;
@@ -96,7 +72,7 @@ void add_outputs(const Pass& pass, const LayerWeights& w, bool adds, void* to) {
   const int64_t width = w.experts.router.cols;
   for (Part part{0, 0}; part.first < pass.rows; part.first += part.rows) {
     part.rows = std::min(kExpertPartRows, pass.rows - part.first);
-    list_experts(pass, w, part);
+    list_experts(pass, w, part.first, part.rows);
     multiply_experts(pass, w, part);
     std::byte* const out =
         static_cast<std::byte*>(to) + static_cast<uint64_t>(part.first * width) * dtype_bytes(pass.hidden_type);
@@ -123,6 +99,29 @@ void norm_hidden(const Pass& pass, const LayerWeights& w, const void* weight, co
 
 void score_experts(const Pass& pass, const LayerWeights& w, const void* hidden) {
   score_by(pass, w, w.ffn_norm, hidden);
+}
+
+void list_experts(const Pass& pass, const LayerWeights& w, int64_t first, int64_t rows) {
+  const ExpertsSpec& spec = *w.spec.ffn.experts;
+  const ExpertsWork& work = pass.work.experts;
+  choose_experts({.scores = work.scores + first * spec.count,
+                  .experts = work.chosen,
+                  .shares = work.shares,
+                  .rows = rows,
+                  .count = spec.count,
+                  .used = spec.used,
+                  .normalise = spec.normalised,
+                  .factors = w.experts.factors,
+                  .scale = score_scale(w)},
+                 {.experts = work.chosen,
+                  .begin = work.begin,
+                  .places = work.places,
+                  .pairs = rows * spec.used,
+                  .count = spec.count,
+                  .used = spec.used,
+                  .from = work.from,
+                  .present = work.present},
+                 *pass.stream);
 }
 
 void experts_forward(const Pass& pass, const LayerWeights& w, void* hidden) {

@@ -32,24 +32,6 @@ void multiply(const Products& p, const Weight& weight, const Int8Rows& converted
                        stream);
 }
 
-void list_experts(const Pass& pass, const ExpertsSpec& spec) {
-  const ExpertsWork& work = pass.work.experts;
-  choose_experts({.scores = work.scores,
-                  .experts = work.chosen,
-                  .shares = work.shares,
-                  .rows = pass.rows,
-                  .count = spec.count,
-                  .used = spec.used,
-                  .normalise = spec.normalised},
-                 {.experts = work.chosen,
-                  .begin = work.begin,
-                  .places = work.places,
-                  .pairs = pass.rows * spec.used,
-                  .count = spec.count,
-                  .used = spec.used},
-                 *pass.stream);
-}
-
 // The rows' norms, in 8 bits, in the order of the experts.
 void spread_norms(const Pass& pass, const LayerWeights& w, const Int8Experts& room, const Int8Rows& normed,
                   const void* hidden) {
@@ -126,7 +108,7 @@ void int8_experts_forward(const Pass& pass, const LayerWeights& w, const Int8Exp
   Int8Experts room = experts;
   room.groups.count = spec.count;
   score_experts(pass, w, hidden);
-  list_experts(pass, spec);
+  list_experts(pass, w, 0, pass.rows);
   spread_norms(pass, w, room, normed, hidden);
   const int64_t rows = int8_group_rows(pass.stream->backend(), pass.rows * spec.used, spec.count);
   const Products products = {pass, room, spec.count, rows};

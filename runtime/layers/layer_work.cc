@@ -35,9 +35,9 @@ ExpertsWork ExpertsWork::carve(const LayerWidths& widths, DType type, int64_t ro
   work.shares = allocator.take<float>(pairs);
   work.begin = allocator.take<int32_t>(widths.experts + 1);
   work.places = allocator.take<int32_t>(pairs);
+  if (widths.int8_experts) return work;
   work.from = allocator.take<int32_t>(pairs);
   work.present = allocator.take<int32_t>(std::min(widths.experts, pairs));
-  if (widths.int8_experts) return work;
   work.x = rows_of(widths.hidden);
   work.gate_up = rows_of(2 * widths.expert_ffn);
   work.activated = rows_of(widths.expert_ffn);
