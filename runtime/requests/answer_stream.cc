@@ -38,14 +38,11 @@ class CompletionStream final : public AnswerStream {
     std::string events;
     if (!text.thinking.empty()) events += choice({{"reasoning_content", text.thinking}}, "");
     if (text.answer.empty() && tokens.empty()) return events;
-    return events + add_answer(request_.tools.tools.empty() ? ToolCallReader::Parts{.content = text.answer, .calls = {}}
-                                                            : reader_.push(text.answer),
-                               tokens);
+    return events + add_answer(reader_.push(text.answer), tokens);
   }
 
   std::string end(const GenerateResult& result) override {
-    std::string events;
-    if (!request_.tools.tools.empty()) events += add_answer(reader_.finish(), {});
+    std::string events = add_answer(reader_.finish(), {});
     ordered_json last = piece_json(ordered_json::object(), "", finish_reason(result, calls_));
     if (request_.include_usage) {
       events += event(one_line(last));

@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "runtime/requests/answer_json.h"
+#include "runtime/requests/response.h"
 #include "runtime/requests/responses.h"
 #include "runtime/requests/tool_calls.h"
 
@@ -13,12 +14,11 @@ using nlohmann::ordered_json;
 class Response {
  public:
   Response(const std::string& key, const Request& request, int64_t created)
-      : key_(key.substr(0, 24)),
+      : key_(key.substr(0, kIdDigits)),
         created_(created),
         model_(request.model),
-        echo_(request.echo),
-        reader_(request.tools.tools, request.tools.count),
-        reads_calls_(!request.tools.tools.empty()) {}
+        echo_(ordered_json::parse(request.echo)),
+        reader_(request.tools.tools, request.tools.count) {}
 
   std::string begin() {
     std::string events = event("response.created", {{"response", json("in_progress")}});
@@ -29,16 +29,12 @@ class Response {
   std::string add(const ThinkingPlace::Parts& parts) {
     std::string events;
     if (!parts.thinking.empty()) events += add_text(Kind::kReasoning, parts.thinking);
-    if (!parts.answer.empty()) {
-      events += add_answer(reads_calls_ ? reader_.push(parts.answer)
-                                        : ToolCallReader::Parts{.content = parts.answer, .calls = {}});
-    }
+    if (!parts.answer.empty()) events += add_answer(reader_.push(parts.answer));
     return events;
   }
 
   std::string end(const GenerateResult& result) {
-    std::string events;
-    if (reads_calls_) events += add_answer(reader_.finish());
+    std::string events = add_answer(reader_.finish());
     if (output_.empty() && kind_ == Kind::kNone) events += open(Kind::kMessage);  // an answer has one, if empty
     const bool whole = result.finish_reason == FinishReason::kStop;
     events += close(whole ? "completed" : "incomplete");
@@ -63,7 +59,7 @@ class Response {
                         {"error", nullptr},       {"incomplete_details", nullptr},
                         {"model", model_},        {"output", ordered_json(output_)},
                         {"usage", nullptr}};
-    out.update(ordered_json::parse(echo_));
+    out.update(echo_);
     return out;
   }
 
@@ -174,9 +170,9 @@ class Response {
 
   const std::string key_;
   const int64_t created_;
-  const std::string model_, echo_;
+  const std::string model_;
+  const ordered_json echo_;
   ToolCallReader reader_;
-  const bool reads_calls_;
   std::vector<ordered_json> output_;  // finished items
   Kind kind_ = Kind::kNone;           // of the item that is open
   ordered_json item_, final_;

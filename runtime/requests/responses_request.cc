@@ -5,6 +5,7 @@
 
 #include "cache/base.h"
 #include "runtime/requests/answer_form.h"
+#include "runtime/requests/answer_json.h"
 #include "runtime/requests/messages.h"
 #include "runtime/requests/responses.h"
 
@@ -120,20 +121,19 @@ std::string echo_of(const JsonFields& body, const ordered_json& whole) {
     return body.has(key) ? whole[key] : fallback;
   };
   const ordered_json text = {{"format", {{"type", "text"}}}};
-  return ordered_json{{"instructions", shared("instructions", nullptr)},
-                      {"max_output_tokens", shared("max_output_tokens", nullptr)},
-                      {"metadata", shared("metadata", ordered_json::object())},
-                      {"parallel_tool_calls", shared("parallel_tool_calls", true)},
-                      {"previous_response_id", nullptr},
-                      {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
-                      {"store", false},
-                      {"temperature", shared("temperature", nullptr)},
-                      {"text", shared("text", text)},
-                      {"tool_choice", shared("tool_choice", "auto")},
-                      {"tools", shared("tools", ordered_json::array())},
-                      {"top_p", shared("top_p", nullptr)},
-                      {"truncation", "disabled"}}
-      .dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return one_line({{"instructions", shared("instructions", nullptr)},
+                   {"max_output_tokens", shared("max_output_tokens", nullptr)},
+                   {"metadata", shared("metadata", ordered_json::object())},
+                   {"parallel_tool_calls", shared("parallel_tool_calls", true)},
+                   {"previous_response_id", nullptr},
+                   {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+                   {"store", false},
+                   {"temperature", shared("temperature", nullptr)},
+                   {"text", shared("text", text)},
+                   {"tool_choice", shared("tool_choice", "auto")},
+                   {"tools", shared("tools", ordered_json::array())},
+                   {"top_p", shared("top_p", nullptr)},
+                   {"truncation", "disabled"}});
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "cache/base.h"
 #include "runtime/base/json_file.h"
+#include "runtime/requests/answer_json.h"
 
 namespace headrace {
 namespace {
@@ -31,10 +32,6 @@ bool take(std::string_view* text, std::string_view prefix) {
   return true;
 }
 
-std::string dumped(const ordered_json& value) {
-  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
-
 // Null: it is no JSON.
 std::optional<ordered_json> parsed(std::string_view text) {
   try {
@@ -54,7 +51,7 @@ std::optional<ToolCall> json_call(std::string_view text) {
     arguments = *inner;
   }
   if (!arguments.is_object()) return std::nullopt;
-  return ToolCall{.name = (*call)["name"], .arguments = dumped(arguments)};
+  return ToolCall{.name = (*call)["name"], .arguments = one_line(arguments)};
 }
 
 // A parameter's text as the value that its types allow.
@@ -96,7 +93,7 @@ std::optional<ToolCall> tagged_call(const std::vector<Tool>& tools, std::string_
     text = trimmed(text.substr(value + kParameterEnd.size()));
   }
   if (text != kFunctionEnd) return std::nullopt;
-  return ToolCall{.name = name, .arguments = dumped(arguments)};
+  return ToolCall{.name = name, .arguments = one_line(arguments)};
 }
 
 // Where a mark that the text ends with may begin, with the white space before it.
@@ -116,6 +113,7 @@ std::optional<ToolCall> parse_tool_call(const std::vector<Tool>& tools, std::str
 }
 
 ToolCallReader::Parts ToolCallReader::push(std::string_view text) {
+  if (tools_.empty()) return {.content = std::string(text), .calls = {}};
   const size_t known = held_.size() - std::min(held_.size(), kClose.size() - 1);
   held_ += text;
   for (size_t at = held_.find(kClose, known); at != std::string::npos; at = held_.find(kClose, at + 1)) {

@@ -33,7 +33,7 @@ class ToolCallReader {
     std::string content;  // white space beside calls is left out
     std::vector<ToolCall> calls;
   };
-  // What is certain of the text so far and has not been returned: a call as a whole.
+  // What is certain of the text so far and has not been returned: a call as a whole. Without tools, the text.
   Parts push(std::string_view text);
   Parts finish();  // what is still held: the text has ended
 
