@@ -3,6 +3,7 @@
 // are stored as w and multiply by 1 + w, in GGUF files as 1 + w.
 #include "runtime/model/families/gemma.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "cache/base.h"
@@ -40,10 +41,7 @@ std::vector<bool> all_but_each_nth(int64_t layers, int64_t pattern) {
 // ---- config.json ----
 
 void refuse_gemma3(const JsonFields& fields) {
-  refuse_unsupported(fields);
-  if (fields.string_or("hidden_activation", "gelu_pytorch_tanh") != "gelu_pytorch_tanh")
-    fields.refuse("hidden_activation", "is not supported (\"gelu_pytorch_tanh\" is)");
-  if (fields.boolean_or("attention_bias", false)) fields.refuse("attention_bias", "is not supported (false is)");
+  refuse_of_gemma(fields);
   if (fields.boolean_or("use_bidirectional_attention", false))
     fields.refuse("use_bidirectional_attention", "is not supported (false is)");
   for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"})
@@ -51,6 +49,30 @@ void refuse_gemma3(const JsonFields& fields) {
 }
 
 }  // namespace
+
+void refuse_of_gemma(const JsonFields& fields) {
+  refuse_unsupported(fields);
+  if (fields.string_or("hidden_activation", "gelu_pytorch_tanh") != "gelu_pytorch_tanh")
+    fields.refuse("hidden_activation", "is not supported (\"gelu_pytorch_tanh\" is)");
+  if (fields.boolean_or("attention_bias", false)) fields.refuse("attention_bias", "is not supported (false is)");
+}
+
+void read_gemma_config(const JsonFields& whole, const std::vector<std::string>& types, ReadGemmaText read,
+                       ModelConfig* config) {
+  const json* inner = whole.find("text_config");
+  if (inner == nullptr) return read(whole, config);
+  if (!inner->is_object()) whole.refuse("text_config", "must be an object: the decoder's config");
+  refuse_unsupported(whole);
+  const JsonFields fields(*inner, whole.source(), "text_config.");
+  if (std::find(types.begin(), types.end(), fields.string_or("model_type", types[0])) == types.end()) {
+    std::string supported;
+    for (const std::string& type : types) supported += (supported.empty() ? "supported: " : ", ") + type;
+    fields.refuse("model_type", "is not supported", supported);
+  }
+  read(fields, config);
+  config->images = true;
+  append_end_ids(whole, config->vocab, &config->end_ids);
+}
 
 std::vector<bool> gemma_windows(const JsonFields& fields, int64_t layers) {
   const json* const types = fields.find("layer_types");
@@ -118,16 +140,7 @@ void read_gemma_text(const JsonFields& fields, ModelConfig* config) {
 }
 
 void read_gemma3(const JsonFields& whole, ModelConfig* config) {
-  const json* inner = whole.find("text_config");
-  if (inner == nullptr) return read_gemma_text(whole, config);
-  if (!inner->is_object()) whole.refuse("text_config", "must be an object: the decoder's config");
-  refuse_unsupported(whole);
-  const JsonFields fields(*inner, whole.source(), "text_config.");
-  if (fields.string_or("model_type", "gemma3_text") != "gemma3_text")
-    fields.refuse("model_type", "is not supported", "supported: gemma3_text");
-  read_gemma_text(fields, config);
-  config->images = true;
-  append_end_ids(whole, config->vocab, &config->end_ids);
+  read_gemma_config(whole, {"gemma3_text"}, read_gemma_text, config);
 }
 
 }  // namespace

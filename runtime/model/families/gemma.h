@@ -19,6 +19,12 @@ std::vector<bool> gemma_windows(const JsonFields& fields, int64_t layers);
 std::vector<bool> gemma_windows(const GgufSource& source, int64_t layers);
 // Of layers with a window: rope_parameters.sliding_attention, or rope_local_base_freq.
 RopeConfig gemma_local_rope(const JsonFields& fields);
+// Refuses what neither family has.
+void refuse_of_gemma(const JsonFields& fields);
+// Reads a config.json whose decoder's part may be in text_config. `types`: that part's model_type, the usual one first.
+using ReadGemmaText = void (*)(const JsonFields& fields, ModelConfig* config);
+void read_gemma_config(const JsonFields& whole, const std::vector<std::string>& types, ReadGemmaText read,
+                       ModelConfig* config);
 // Of a directory, as JsonForm has it.
 std::string gemma_tensor(std::string_view stored);
 // Of a GGUF file, as far as both have them.

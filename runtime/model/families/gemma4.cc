@@ -42,10 +42,7 @@ void set_heads(const Gemma4Heads& heads, AttentionSpec* attention) {
 // ---- config.json ----
 
 void refuse_gemma4(const JsonFields& fields) {
-  refuse_unsupported(fields);
-  if (fields.string_or("hidden_activation", "gelu_pytorch_tanh") != "gelu_pytorch_tanh")
-    fields.refuse("hidden_activation", "is not supported (\"gelu_pytorch_tanh\" is)");
-  if (fields.boolean_or("attention_bias", false)) fields.refuse("attention_bias", "is not supported (false is)");
+  refuse_of_gemma(fields);
   const json* const both = fields.find("use_bidirectional_attention");  // "vision": between the parts of an image
   if (both != nullptr && *both != "vision" && *both != false)
     fields.refuse("use_bidirectional_attention", "is not supported (\"vision\" and null are)");
@@ -145,17 +142,7 @@ void read_gemma4_text(const JsonFields& fields, ModelConfig* config) {
 }
 
 void read_gemma4(const JsonFields& whole, ModelConfig* config) {
-  const json* inner = whole.find("text_config");
-  if (inner == nullptr) return read_gemma4_text(whole, config);
-  if (!inner->is_object()) whole.refuse("text_config", "must be an object: the decoder's config");
-  refuse_unsupported(whole);
-  const JsonFields fields(*inner, whole.source(), "text_config.");
-  const std::string type = fields.string_or("model_type", "gemma4_text");
-  if (type != "gemma4_text" && type != "gemma4_unified_text")
-    fields.refuse("model_type", "is not supported", "supported: gemma4_text, gemma4_unified_text");
-  read_gemma4_text(fields, config);
-  config->images = true;
-  append_end_ids(whole, config->vocab, &config->end_ids);
+  read_gemma_config(whole, {"gemma4_text", "gemma4_unified_text"}, read_gemma4_text, config);
 }
 
 // Its names of what is beside the dense part are the decoder's, but for their ends.
@@ -231,12 +218,9 @@ void refuse_gemma4(const GgufSource& source) {
 
 std::optional<ExpertsSpec> gemma4_experts(const GgufSource& source) {
   const GgufFields& fields = source.fields;
-  ExpertsSpec experts{.normalised = true, .beside = true};
-  experts.count = fields.integer_or(source.key("expert_count"), 0, kMaxExpertCount, 0);
-  if (experts.count == 0) return std::nullopt;
-  experts.used = fields.integer(source.key("expert_used_count"), 1, kMaxUsedExpertCount);
-  if (experts.used > experts.count)
-    fields.refuse(source.key("expert_used_count"), str(experts.used, " is above expert_count ", experts.count));
+  if (fields.integer_or(source.key("expert_count"), 0, kMaxExpertCount, 0) == 0) return std::nullopt;
+  ExpertsSpec experts = read_expert_counts(source);
+  experts.beside = true;
   experts.width = fields.integer(source.key("expert_feed_forward_length"), 1, kMaxFfn);
   return experts;
 }

@@ -43,6 +43,9 @@ enum class RopeDims { kAll, kPart };
 enum class Windows { kRefused, kAllowed };
 AttentionSpec read_heads(const GgufSource& source, const ModelConfig& config, RopeDims rotated = RopeDims::kAll,
                          Windows windows = Windows::kRefused);
+// How many experts there are and how many a token uses. llama.cpp divides the chosen ones' weights by their sum in
+// every model of the architectures that are read so.
+ExpertsSpec read_expert_counts(const GgufSource& source);
 // The RoPE that the keys and rope_freqs.weight say; the positions that it makes.
 void read_rope(const GgufSource& source, ModelConfig* config);
 // The layers, which have this attention; the head.

@@ -101,6 +101,16 @@ AttentionSpec read_heads(const GgufSource& source, const ModelConfig& config, Ro
 
 // llama.cpp's words for what config.json calls rope_scaling. Llama 3's scaling has no key: it comes as
 // rope_freqs.weight.
+ExpertsSpec read_expert_counts(const GgufSource& source) {
+  const GgufFields& fields = source.fields;
+  ExpertsSpec experts{.normalised = true};
+  experts.count = fields.integer(source.key("expert_count"), 1, kMaxExpertCount);
+  experts.used = fields.integer(source.key("expert_used_count"), 1, kMaxUsedExpertCount);
+  if (experts.used > experts.count)
+    fields.refuse(source.key("expert_used_count"), str(experts.used, " is above expert_count ", experts.count));
+  return experts;
+}
+
 void read_rope(const GgufSource& source, ModelConfig* config) {
   constexpr double kMaxFactor = 1e6;
   const GgufFields& fields = source.fields;

@@ -43,8 +43,7 @@ void read_qwen3moe(const JsonFields& fields, ModelConfig* config) {
   read_layers(fields, LayerSpec{.mixer = attention, .ffn = {.experts = read_experts(fields)}}, config);
 }
 
-// Old files do not say how wide an expert is: then feed_forward_length is that of all that a token uses. llama.cpp
-// divides the chosen experts' weights by their sum in every model of this architecture.
+// Old files do not say how wide an expert is: then feed_forward_length is that of all that a token uses.
 void read_qwen3moe_gguf(const GgufSource& source, ModelConfig* config) {
   const GgufFields& fields = source.fields;
   read_sizes(source, config, Mixtures::kAllowed);
@@ -52,11 +51,7 @@ void read_qwen3moe_gguf(const GgufSource& source, ModelConfig* config) {
   read_rope(source, config);
   AttentionSpec attention = read_heads(source, *config);
   attention.qk_norm = true;
-  ExpertsSpec experts{.normalised = true};
-  experts.count = fields.integer(source.key("expert_count"), 1, kMaxExpertCount);
-  experts.used = fields.integer(source.key("expert_used_count"), 1, kMaxUsedExpertCount);
-  if (experts.used > experts.count)
-    fields.refuse(source.key("expert_used_count"), str(experts.used, " is above expert_count ", experts.count));
+  ExpertsSpec experts = read_expert_counts(source);
   const std::string width = source.key("expert_feed_forward_length");
   experts.width = fields.has(width) ? fields.integer(width, 1, kMaxFfn)
                                     : fields.integer(source.key("feed_forward_length"), 1, kMaxFfn) / experts.used;
