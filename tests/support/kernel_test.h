@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -61,6 +62,13 @@ class KernelTest : public ::testing::TestWithParam<KernelTarget> {
   // Waits for the stream; fails the test if a guard was touched.
   std::vector<std::byte> download(const DeviceArray& array);
   std::vector<float> download(const DeviceArray& array, DType type);
+  template <typename T>
+  std::vector<T> download_raw(const DeviceArray& array) {
+    const std::vector<std::byte> bytes = download(array);
+    std::vector<T> values(bytes.size() / sizeof(T));
+    if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
 
  private:
   void close();

@@ -24,13 +24,6 @@ using testing_support::rounded;
 
 size_t index_of(int64_t index) { return static_cast<size_t>(index); }
 
-template <typename T>
-std::vector<T> values_in(const std::vector<std::byte>& bytes) {
-  std::vector<T> values(bytes.size() / sizeof(T));
-  if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
-
 struct Routes {
   std::vector<int32_t> experts;
   std::vector<float> shares;
@@ -56,7 +49,7 @@ class ExpertsTest : public testing_support::KernelTest {
            .used = used,
            .normalise = normalise},
           stream());
-    return {values_in<int32_t>(download(experts)), values_in<float>(download(shares))};
+    return {download_raw<int32_t>(experts), download_raw<float>(shares)};
   }
   Lists listed(const std::vector<int32_t>& experts, int64_t count, int64_t used) {
     const auto pairs = static_cast<int64_t>(experts.size());
@@ -72,8 +65,8 @@ class ExpertsTest : public testing_support::KernelTest {
                 .from = from.as<int32_t>(),
                 .present = present.as<int32_t>()},
                stream());
-    return {values_in<int32_t>(download(begin)), values_in<int32_t>(download(places)),
-            values_in<int32_t>(download(from)), values_in<int32_t>(download(present))};
+    return {download_raw<int32_t>(begin), download_raw<int32_t>(places), download_raw<int32_t>(from),
+            download_raw<int32_t>(present)};
   }
 };
 INSTANTIATE_KERNEL_TEST(ExpertsTest);
@@ -94,7 +87,7 @@ TEST_P(ExpertsTest, SharesHaveTheirExpertsFactors) {
            .normalise = true,
            .factors = by},
           stream());
-    return std::pair{values_in<int32_t>(download(experts)), values_in<float>(download(shares))};
+    return std::pair{download_raw<int32_t>(experts), download_raw<float>(shares)};
   };
   const auto [chosen, plain] = routed_with(nullptr);
   const auto [same, scaled] = routed_with(of_experts.as<float>());
@@ -222,9 +215,9 @@ TEST_P(ExpertsTest, ExpertsAreChosenAsByBothSteps) {
                       .from = from.as<int32_t>(),
                       .present = present.as<int32_t>()},
                      stream());
-      const Routes got{values_in<int32_t>(download(experts)), values_in<float>(download(shares))};
-      const Lists got_lists{values_in<int32_t>(download(begin)), values_in<int32_t>(download(places)),
-                            values_in<int32_t>(download(from)), values_in<int32_t>(download(present))};
+      const Routes got{download_raw<int32_t>(experts), download_raw<float>(shares)};
+      const Lists got_lists{download_raw<int32_t>(begin), download_raw<int32_t>(places), download_raw<int32_t>(from),
+                            download_raw<int32_t>(present)};
       EXPECT_EQ(got, expected) << rows << " rows, " << count << " experts";
       EXPECT_EQ(got_lists, expected_lists) << rows << " rows, " << count << " experts";
     }
@@ -261,7 +254,7 @@ TEST_P(ExpertsTest, ManyExpertsAreAdded) {
       }
       expected[index_of(i)] += added;
     }
-    EXPECT_EQ(values_in<float>(download(sum)), expected) << used;
+    EXPECT_EQ(download_raw<float>(sum), expected) << used;
   }
 }
 

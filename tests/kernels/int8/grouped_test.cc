@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -23,13 +22,6 @@ using testing_support::random_values;
 using testing_support::rounded;
 
 size_t place_of(int64_t value) { return static_cast<size_t>(value); }
-
-template <typename T>
-std::vector<T> values_in(const std::vector<std::byte>& bytes) {
-  std::vector<T> values(bytes.size() / sizeof(T));
-  if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
 
 struct GroupShape {
   int64_t rows, used, groups, n, k;
@@ -114,7 +106,7 @@ class Int8GroupsTest : public testing_support::KernelTest {
                          stream());
     download(spread.values);
     const std::vector<float> all = download(out, type);
-    const std::vector<int32_t> at_place = values_in<int32_t>(download(places));
+    const std::vector<int32_t> at_place = download_raw<int32_t>(places);
     std::vector<float> of_pairs;
     std::vector<bool> written(place_of(rows));
     for (const int32_t place : at_place) {
