@@ -7,24 +7,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-bash tests/install.sh model
-program=$(realpath "${1:-build/release/cli/headrace}")
-model=$(bash tests/fetch_model.sh)
-root=$(mktemp -d)
-server=
-trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$root"' EXIT
+. tests/serving.sh
+prepare_serving "${1:-build/release/cli/headrace}"
 bash tests/openai_python.sh "$root/python"
-echo sesame >"$root/keys"
-
-"$program" serve -m "$model" -c 4096 --port 0 --queue 8 --api-key-file "$root/keys" \
-  --prefix-cache "$root/prefixes" 2>"$root/log" &
-server=$!
-for _ in $(seq 300); do
-  grep -q '^listening on ' "$root/log" && break
-  kill -0 "$server" || { cat "$root/log" >&2; exit 1; }
-  sleep 0.1
-done
-address=$(sed -n 's/^listening on //p' "$root/log")
+start_server --prefix-cache "$root/prefixes"
 
 # curl: a key, a stream whose last event ends it, an error in OpenAI's form.
 code() { curl -s -o "$root/body" -w '%{http_code}' "$@"; }
@@ -39,11 +25,7 @@ echo "serve_openai.sh: curl agrees"
 
 "$root/python/bin/python" tests/serve_openai.py "$address" "$program" "$model" "$server" "${REQUESTS:-200}"
 
-kill -TERM "$server"
-status=0
-wait "$server" || status=$?
-server=
-[ "$status" -eq 0 ] || { echo "serve_openai.sh: the server ended with status $status" >&2; exit 1; }
+stop_server serve_openai.sh
 if grep -q 'Tell me about number' "$root/log"; then
   echo "serve_openai.sh: the log has a prompt" >&2
   exit 1
