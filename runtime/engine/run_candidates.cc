@@ -13,6 +13,7 @@ namespace headrace {
 namespace {
 
 constexpr int64_t kMaxUnhidden = 64;  // nodes of a refresh that does not stream: up to here it takes as long as for one
+constexpr double kWorthSaving = 1.05;  // times the speed for which a run that fits saves more memory
 
 // The tree of a run's pending tokens; no width: they are a chain. They are a tree on a GPU whose refreshes stream: its
 // pass costs little more for a group of rows than for one, and such a refresh hides some hundred. A CPU's pass costs
@@ -279,19 +280,30 @@ std::optional<SessionPlan> Candidates::first_with_savings() {
 }
 
 // With the fewest savings that fit. A run that streams is better off with savings that cost next to nothing than with
-// fewer pending tokens, which a refresh confirms for the price of the link.
+// fewer pending tokens, which a refresh confirms for the price of the link, or than without what they let it do: a copy
+// of more bits, or remainders in place of rows.
 std::optional<SessionPlan> Candidates::first_that_fits() {
-  std::optional<Savings> fewest;
+  struct Choice {
+    Savings savings;
+    bool most_limits;
+    double speed;
+    bool worse_than(const Choice& other) const {
+      if (most_limits != other.most_limits) return other.most_limits;
+      return other.speed > kWorthSaving * speed;
+    }
+  };
+  std::optional<Choice> best;
   for (const Savings& savings : all_savings_) {
-    if (fewest && savings.states) break;
+    if (best && savings.states) break;
     savings_ = savings;
     std::optional<SessionPlan> fits = first_with_savings();
     if (!fits) continue;
-    if (fits->memory.ring_slots == 0 || has_most_limits()) return chosen(*std::move(fits));
-    if (!fewest) fewest = savings;
+    if (fits->memory.ring_slots == 0) return chosen(*std::move(fits));
+    const Choice choice{savings, has_most_limits(), predicted_speed(context_, setup_, fits->memory)};
+    if (!best || best->worse_than(choice)) best = choice;
   }
-  if (!fewest) return std::nullopt;
-  savings_ = *fewest;
+  if (!best) return std::nullopt;
+  savings_ = best->savings;
   return chosen(first_with_savings().value());
 }
 

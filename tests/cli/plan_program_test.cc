@@ -118,6 +118,21 @@ TEST_F(PlanProgram, ComparesTheSettingsThatMatter) {
   EXPECT_EQ(refused["settings"][1]["fits"], true);
 }
 
+// With its embeddings on the card a 27B has room for a copy in int4, or for one in int8 whose refreshes stream whole
+// rows.
+TEST_F(PlanProgram, SavesMemoryForASmallerRefresh) {
+  const json report =
+      json::parse(plan({"qwen3.6-27b", "rtx4090", "128K", "--weights", "q4_k_m", "--host-mem", "32GiB", "--json"}).out);
+  EXPECT_EQ(report["partial_kv"], "int8");
+  std::vector<std::string> in_host_memory;
+  for (const json& line : report["memory"]["lines"]) {
+    if (line["tier"] == "host" && line["bytes"] > 0) in_host_memory.push_back(line["what"]);
+  }
+  for (const char* what : {"embeddings", "what the int8 copy lacks of these rows"}) {
+    EXPECT_EQ(std::count(in_host_memory.begin(), in_host_memory.end(), what), 1) << what;
+  }
+}
+
 TEST_F(PlanProgram, KnowsTheModelsContextAndWhatItsCardExtends) {
   const std::vector<std::string> words = {"qwen3-14b", "rtx4090", "128K", "--weights", "q4_k_m", "--host-mem", "32GiB"};
   const Finished finished = plan(words);
