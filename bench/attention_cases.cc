@@ -46,7 +46,8 @@ class Attention {
       const SegmentRange range = segment_range(i);
       const std::byte* const k = layer + 2 * range.begin * row_bytes;
       const int64_t rows = std::min(bench_.context, range.end()) - range.begin;
-      const int64_t part = bench_.part_rows > 0 ? bench_.part_rows : attention_part_rows(range.begin, type, type);
+      const int64_t part =
+          bench_.part_rows > 0 ? bench_.part_rows : attention_part_rows(range.begin, bench_.shape.kv_heads);
       for (int64_t at = 0; at < rows; at += part) {
         const int64_t skipped = low_bit(type) ? 0 : at * row_bytes / bench_.shape.kv_heads;
         list.push_back({.k = k + skipped,
@@ -133,8 +134,8 @@ void Attention::prefix(DType cache) {
   ColdCopies layers = layers_of(cache);
   const DeviceBuffer rotated_q = values(queries_ * bench_.q_width());
   const DeviceBuffer positions = bench_.same(queries_, bench_.context + kTailWindow);
-  const DeviceBuffer o = states(1), ml = states(1), scratch_o = states(kMaxPrefixSegments),
-                     scratch_ml = states(kMaxPrefixSegments);
+  const DeviceBuffer o = states(1), ml = states(1), scratch_o = states(kMaxPrefixParts),
+                     scratch_ml = states(kMaxPrefixParts);
   PrefixAttentionParams params{};
   params.shape = shape();
   params.shape.k_type = params.shape.v_type = cache;
@@ -146,8 +147,8 @@ void Attention::prefix(DType cache) {
   measure("prefix_attention", cache, bench_.context, real(queries_ * bench_.context), [&] {
     const std::vector<KvSegment> list = segments(layers.next(), cache);
     const int64_t count = static_cast<int64_t>(list.size());
-    for (int64_t first = 0; first < count; first += most_prefix_segments(bench_.shape.head_dim)) {
-      params.segment_count = std::min(most_prefix_segments(bench_.shape.head_dim), count - first);
+    for (int64_t first = 0; first < count; first += kMaxPrefixParts) {
+      params.segment_count = std::min(kMaxPrefixParts, count - first);
       std::copy_n(list.begin() + first, params.segment_count, params.segments);
       prefix_attention(params, bench_.stream());
     }

@@ -1,15 +1,16 @@
 #include "cache/attention_parts.h"
 
+#include <algorithm>
+#include <bit>
+
 namespace headrace {
 
-// On an H200 a query of Llama-3.1-8B's shape takes 42 us in place of 56 for 30,720 bf16 rows in parts of 1,024. Where
-// there are enough blocks anyway, more states cost more than the blocks gain: 72 us in place of 70 for 61,440. int8
-// rows take 48 in place of 52, int4 rows 92 in place of 83 (kernel_bench --parts, bench/results/bench_h200_mend.jsonl).
-int64_t attention_part_rows(int64_t first_row, DType k_type, DType v_type) {
-  constexpr int64_t kPart = 1024;
-  if (k_type == DType::kInt4 || v_type == DType::kInt4) return segment_range(segment_of(first_row)).rows;
-  const int64_t whole_from = low_bit(k_type) || low_bit(v_type) ? 65536 : 32768;
-  return first_row < whole_from ? kPart : segment_range(segment_of(first_row)).rows;
+// A KV head's part is one thread block's. Up to the part, a layer has some 128 to 256 blocks: as many as a large GPU
+// runs at once. More cost more for their states than they gain (kernel_bench --parts).
+int64_t attention_part_rows(int64_t first_row, int64_t kv_heads) {
+  constexpr int64_t kLeast = 256, kBlocks = 128;
+  const auto part = static_cast<uint64_t>(std::max(kLeast, first_row * kv_heads / kBlocks));
+  return std::min<int64_t>(static_cast<int64_t>(std::bit_floor(part)), segment_range(segment_of(first_row)).rows);
 }
 
 }  // namespace headrace

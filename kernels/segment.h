@@ -29,11 +29,7 @@ struct KvRows {
   const int32_t* first = nullptr;  // [1], device; null: 0
 };
 
-constexpr int64_t kMaxPrefixSegments = 128;  // that a call's params have room for
-// That prefix_attention() reads in one call: a thread block folds the states of all.
-constexpr int64_t most_prefix_segments(int64_t head_dim) {
-  return head_dim <= 128 ? kMaxPrefixSegments : head_dim <= 256 ? kMaxPrefixSegments / 2 : kMaxPrefixSegments / 4;
-}
+constexpr int64_t kMaxPrefixSegments = 128;  // of a call's params
 
 namespace kernels {
 

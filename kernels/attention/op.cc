@@ -50,8 +50,7 @@ void prefill_attention(const PrefillAttentionParams& params, Stream& stream) {
 
 void prefix_attention(const PrefixAttentionParams& params, Stream& stream) {
   check_shape(params.shape, params.q);
-  CHECK(params.segment_count >= 0 && params.segment_count <= most_prefix_segments(params.shape.head_dim),
-        "segment_count=", params.segment_count);
+  CHECK(params.segment_count >= 0 && params.segment_count <= kMaxPrefixParts, "segment_count=", params.segment_count);
   if (params.shape.queries == 0) return;
   CHECK(params.positions != nullptr && params.state.o != nullptr && params.state.ml != nullptr);
   CHECK(params.segment_count == 0 || (params.scratch.o != nullptr && params.scratch.ml != nullptr));

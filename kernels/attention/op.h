@@ -17,6 +17,7 @@
 namespace headrace {
 
 constexpr int64_t kMaxAttentionHeadDim = 512;  // must be even
+constexpr int64_t kMaxPrefixParts = 256;       // segments, or parts of them, that a call of prefix_attention() reads
 
 // Whether CUDA multiplies queries of `type` by exact rows of these types on tensor cores: K and V are of one type,
 // which is the queries', or f16 if those are bf16. Other rows are read many times more slowly.
@@ -55,7 +56,7 @@ void prefill_attention(const PrefillAttentionParams& params, Stream& stream);
 // Queries and states are those of exact rows: for int4 the op itself rotates the query, and rotates back what the
 // segments of the call add to the state.
 //
-// Folds the states of up to most_prefix_segments() segments into `state`, left to right, one state per segment. A query
+// Folds the states of up to kMaxPrefixParts segments into `state`, left to right, one state per segment. A query
 // at position t sees rows [first_seen(t), tail_begin(t)); all others are an exact no-op, even a whole segment.
 
 struct AttentionState {
@@ -70,7 +71,7 @@ struct PrefixAttentionParams {
   AttentionState state;      // folded in place
   AttentionState scratch;    // [segment_count, ...] as state
   int64_t segment_count;
-  KvSegment segments[kMaxPrefixSegments];
+  KvSegment segments[kMaxPrefixParts];
   void* rotated_q = nullptr;  // [queries, heads, head_dim], of shape.type: workspace for int4
   void* out = nullptr;        // [queries, heads, head_dim], contiguous: the state, normalised and rounded
   // The call before this on the stream was tail_attention(). Then, on CUDA, the segments' states are computed beside

@@ -1,5 +1,7 @@
 // Attention over the prefix while decoding (FlashDecoding; docs/design.md, section 8): one state a segment, then all of
 // them folded into the queries' states from left to right.
+#include <algorithm>
+
 #include "kernels/attention/bodies.h"
 #include "kernels/attention/few_exact_tile.cuh"
 #include "kernels/attention/launch.cuh"
@@ -95,44 +97,54 @@ __global__ void __launch_bounds__(kRowsThreads, 4) prefix_rows(const __grid_cons
 }
 
 constexpr int kFoldThreads = 128;
-static_assert(kMaxPrefixSegments % 32 == 0);
+constexpr int kFoldFloats = 16384;  // of o that a block has at once
+constexpr int kMostParts = static_cast<int>(kMaxPrefixParts);
+static_assert(kMostParts % 32 == 0);
+
+// States that a block has at once; they are folded one such batch after the other.
+__host__ __device__ constexpr int fold_batch(int dim) {
+  const int room = kFoldFloats / dim;
+  return room < kMostParts ? room : kMostParts;
+}
 
 // The factors for the state to the left of a segment, and for the segment's state. A segment with weight 0, an empty
 // one too, adds nothing. A segment with NaN weights makes the sums NaN.
 struct FoldShared {
-  float2 keep_add[kMaxPrefixSegments];
-  float l[kMaxPrefixSegments], first_l;  // of the segments, and of the state before them
-  float2 rotated_keep_add;               // for the state of all segments, once it is rotated back
-  float rotated_l;                       // after that fold
-  alignas(16) float o[1];                // [segment_count, head_dim]
+  float2 keep_add[kMostParts];
+  float l[kMostParts], first_l;  // of the segments, and of the state before them
+  float2 rotated_keep_add;       // for the state of all segments, once it is rotated back
+  float rotated_l;               // after that fold
+  alignas(16) float o[1];        // [fold_batch(), head_dim]
 };
 int fold_shared_bytes(const PrefixAttentionParams& params) {
-  return static_cast<int>(sizeof(FoldShared) + static_cast<size_t>(params.segment_count * params.shape.head_dim) * 4);
+  const int dim = static_cast<int>(params.shape.head_dim);
+  const int states = std::min(static_cast<int>(params.segment_count), fold_batch(dim));
+  return static_cast<int>(sizeof(FoldShared)) + std::max(states, 1) * dim * 4;  // what is rotated has a row, too
 }
 
 // The same for states that have more copies than the block has threads.
 template <int kBytes>
-__device__ void fetch_long_states(const PrefixAttentionParams& params, float* to) {
-  const int dim = static_cast<int>(params.shape.head_dim), count = static_cast<int>(params.segment_count);
+__device__ void fetch_long_states(const PrefixAttentionParams& params, int begin, int count, float* to) {
+  const int dim = static_cast<int>(params.shape.head_dim);
   const int64_t state = params.shape.queries * params.shape.heads * dim;
   for (int n = 0; n < count; ++n) {
-    const float* const from = params.scratch.o + n * state + int64_t{blockIdx.x} * dim;
+    const float* const from = params.scratch.o + (begin + n) * state + int64_t{blockIdx.x} * dim;
     for (int d = threadIdx.x * (kBytes / 4); d < dim; d += kFoldThreads * (kBytes / 4)) {
       copy_cached<kBytes>(shared_address(to + n * dim + d), from + d);
     }
   }
 }
 
-// Copies the states' o of one query head, kBytes per copy.
+// Copies the o of `count` states of one query head from `begin` on, kBytes per copy.
 template <int kBytes>
-__device__ inline void fetch_states(const PrefixAttentionParams& params, float* to) {
-  const int dim = static_cast<int>(params.shape.head_dim), count = static_cast<int>(params.segment_count);
+__device__ inline void fetch_states(const PrefixAttentionParams& params, int begin, int count, float* to) {
+  const int dim = static_cast<int>(params.shape.head_dim);
   const int copies = dim * 4 / kBytes, at_once = kFoldThreads / copies;
-  if (at_once == 0) return fetch_long_states<kBytes>(params, to);
+  if (at_once == 0) return fetch_long_states<kBytes>(params, begin, count, to);
   const int first = threadIdx.x / copies, within = threadIdx.x % copies * (kBytes / 4);
   if (first >= at_once) return;
   const int64_t state = params.shape.queries * params.shape.heads * dim;
-  const float* from = params.scratch.o + first * state + int64_t{blockIdx.x} * dim + within;
+  const float* from = params.scratch.o + (begin + first) * state + int64_t{blockIdx.x} * dim + within;
   uint32_t into = shared_address(to + first * dim + within);
   for (int n = first; n < count; n += at_once) {
     copy_cached<kBytes>(into, from);
@@ -155,13 +167,13 @@ __device__ inline float scan_maximum(float m) {
 // By the first warp. m: of the state that is folded into; returns the overall maximum.
 __device__ inline float find_factors(FoldShared& shared, const float2* ml, int64_t states, int count, float m) {
   const int lane = threadIdx.x;
-  float2 own[kMaxPrefixSegments / 32];
+  float2 own[kMostParts / 32];
 #pragma unroll
-  for (int i = 0; i < kMaxPrefixSegments / 32; ++i) {
+  for (int i = 0; i < kMostParts / 32; ++i) {
     own[i] = i * 32 + lane < count ? ml[(i * 32 + lane) * states] : float2{-INFINITY, 0.0f};
   }
 #pragma unroll
-  for (int i = 0; i < kMaxPrefixSegments / 32; ++i) {
+  for (int i = 0; i < kMostParts / 32; ++i) {
     const float top = fmaxf(m, scan_maximum(own[i].x)), left = __shfl_up_sync(~0u, top, 1);
     const float keep = weight_of(__fsub_rn(lane == 0 ? m : left, top)), add = weight_of(__fsub_rn(own[i].x, top));
     shared.keep_add[i * 32 + lane] = isnan(own[i].y)         ? float2{1.0f, own[i].y}
@@ -173,23 +185,14 @@ __device__ inline float find_factors(FoldShared& shared, const float2* ml, int64
   return m;
 }
 
-__device__ inline float fold_all(const FoldShared& shared, int count, const float* from, int stride, float into) {
+// Folds states [begin, begin + count) into an element of o and into l, side by side. from: the first one's element.
+__device__ inline float2 fold_states(const FoldShared& shared, int begin, int count, const float* from, int stride,
+                                     float2 into) {
 #pragma unroll 8
   for (int n = 0; n < count; ++n) {
-    const float2 factors = shared.keep_add[n];
-    const float sum = __fmaf_rn(from[n * stride], factors.y, __fmul_rn(into, factors.x));
-    into = factors.y == 0.0f ? into : sum;
-  }
-  return into;
-}
-
-// The same for an element of o and for l, side by side.
-__device__ inline float2 fold_both(const FoldShared& shared, int count, const float* from, int stride, float2 into) {
-#pragma unroll 8
-  for (int n = 0; n < count; ++n) {
-    const float2 factors = shared.keep_add[n];
+    const float2 factors = shared.keep_add[begin + n];
     const float o = __fmaf_rn(from[n * stride], factors.y, __fmul_rn(into.x, factors.x));
-    const float l = __fmaf_rn(shared.l[n], factors.y, __fmul_rn(into.y, factors.x));
+    const float l = __fmaf_rn(shared.l[begin + n], factors.y, __fmul_rn(into.y, factors.x));
     if (factors.y != 0.0f) into = {o, l};
   }
   return into;
@@ -214,15 +217,23 @@ __device__ inline void rotate(float* o, int dim) {
   __syncthreads();
 }
 
-// The same for int4 rows: the segments' states are folded into an empty one, which is rotated back and folded into the
+// A query head's state while states are folded into it: a thread has its columns of o, and l as all others do, so that
+// none waits for another.
+struct Folded {
+  static constexpr int kColumns = kRowsDim / kFoldThreads;
+  float o[kColumns], l;
+};
+
+// What the segments' states of int4 rows, folded into an empty one, are once they are rotated back: folded into the
 // query's.
-__device__ inline void fold_rotated(const PrefixAttentionParams& params, FoldShared& shared, float segments_m) {
-  const int count = static_cast<int>(params.segment_count), dim = static_cast<int>(params.shape.head_dim);
+__device__ inline void fold_rotated(const PrefixAttentionParams& params, FoldShared& shared, const Folded& folded,
+                                    float segments_m) {
+  const int dim = static_cast<int>(params.shape.head_dim);
   const int64_t to = blockIdx.x;
   if (threadIdx.x == 0) {
     float2* const into_ml = reinterpret_cast<float2*>(params.state.ml) + to;
     const float2 ml = *into_ml;
-    const float l = fold_all(shared, count, shared.l, 1, 0.0f), top = fmaxf(ml.x, segments_m);
+    const float l = folded.l, top = fmaxf(ml.x, segments_m);
     const float keep = weight_of(__fsub_rn(ml.x, top)), add = weight_of(__fsub_rn(segments_m, top));
     const float2 factors = isnan(l)                  ? float2{1.0f, l}
                            : segments_m == -INFINITY ? float2{1.0f, 0.0f}
@@ -231,8 +242,11 @@ __device__ inline void fold_rotated(const PrefixAttentionParams& params, FoldSha
     shared.rotated_l = factors.y == 0.0f ? ml.y : __fmaf_rn(l, factors.y, __fmul_rn(ml.y, factors.x));
     *into_ml = {top, shared.rotated_l};
   }
-  for (int d = threadIdx.x; d < dim; d += kFoldThreads) {  // a thread reads and writes its own columns
-    shared.o[d] = fold_all(shared, count, shared.o + d, dim, 0.0f);
+  __syncthreads();  // all threads have finished with the states
+#pragma unroll
+  for (int i = 0; i < Folded::kColumns; ++i) {
+    const int d = threadIdx.x + i * kFoldThreads;
+    if (d < dim) shared.o[d] = folded.o[i];
   }
   rotate(shared.o, dim);
   const float norm = __fdiv_rn(1.0f, __fsqrt_rn(static_cast<float>(dim)));
@@ -246,39 +260,58 @@ __device__ inline void fold_rotated(const PrefixAttentionParams& params, FoldSha
   }
 }
 
-// A block: one query head. Fetches all states at once; then each thread folds an element of o, and the first one l too.
+// A block: one query head. Fetches a batch of states at once; then each thread folds its elements of o, and l.
 template <bool kRotate>
 __global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constant__ PrefixAttentionParams params) {
   extern __shared__ __align__(16) unsigned char memory[];
   FoldShared& shared = *reinterpret_cast<FoldShared*>(memory);
   const int count = static_cast<int>(params.segment_count), dim = static_cast<int>(params.shape.head_dim);
   const int64_t to = blockIdx.x;
-  if (dim % 4 == 0) {
-    fetch_states<16>(params, shared.o);
-  } else {
-    fetch_states<8>(params, shared.o);
-  }
-  commit_copies();
+  float* const into_o = params.state.o + to * dim;
   float2* const into_ml = reinterpret_cast<float2*>(params.state.ml) + to;
   float2 ml = {-INFINITY, 0.0f};
-  if (threadIdx.x < 32) {
-    if (!kRotate) ml = *into_ml;
-    if (threadIdx.x == 0) shared.first_l = ml.y;
-    ml.x = find_factors(shared, reinterpret_cast<const float2*>(params.scratch.ml) + to,
-                        params.shape.queries * params.shape.heads, count, ml.x);
-  }
-  wait_copies<0>();
-  __syncthreads();
+  Folded folded{};
+  int begin = 0;
+  do {
+    const int batch = min(fold_batch(dim), count - begin);
+    if (begin > 0) __syncthreads();  // all threads have finished with the batch before
+    if (dim % 4 == 0) {
+      fetch_states<16>(params, begin, batch, shared.o);
+    } else {
+      fetch_states<8>(params, begin, batch, shared.o);
+    }
+    commit_copies();
+    if (begin == 0 && threadIdx.x < 32) {
+      if (!kRotate) ml = *into_ml;
+      if (threadIdx.x == 0) shared.first_l = ml.y;
+      ml.x = find_factors(shared, reinterpret_cast<const float2*>(params.scratch.ml) + to,
+                          params.shape.queries * params.shape.heads, count, ml.x);
+    }
+    wait_copies<0>();
+    __syncthreads();
+    const float l = begin == 0 ? shared.first_l : folded.l;
+#pragma unroll
+    for (int i = 0; i < Folded::kColumns; ++i) {
+      const int d = threadIdx.x + i * kFoldThreads;
+      if (d >= dim && i > 0) break;
+      const bool has = d < dim;
+      if (begin == 0 && !kRotate && has) folded.o[i] = into_o[d];
+      const float2 both = fold_states(shared, begin, batch, shared.o + (has ? d : 0), dim, {folded.o[i], l});
+      folded.o[i] = both.x;
+      folded.l = both.y;
+    }
+    begin += batch;
+  } while (begin < count);
   if constexpr (kRotate) {
-    fold_rotated(params, shared, ml.x);
+    fold_rotated(params, shared, folded, ml.x);
   } else {
-    // All threads fold l, so that none waits for another.
-    for (int d = threadIdx.x; d < dim; d += kFoldThreads) {
-      float* const into = params.state.o + to * dim + d;
-      const float2 both = fold_both(shared, count, shared.o + d, dim, {*into, shared.first_l});
-      *into = both.x;
-      if (params.out != nullptr) write_out(params, to * dim + d, both.x, both.y);
-      if (d == 0) *into_ml = {ml.x, both.y};
+#pragma unroll
+    for (int i = 0; i < Folded::kColumns; ++i) {
+      const int d = threadIdx.x + i * kFoldThreads;
+      if (d >= dim) break;
+      into_o[d] = folded.o[i];
+      if (params.out != nullptr) write_out(params, to * dim + d, folded.o[i], folded.l);
+      if (d == 0) *into_ml = {ml.x, folded.l};
     }
   }
 }

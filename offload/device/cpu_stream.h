@@ -16,7 +16,7 @@ namespace headrace {
 
 class CpuStream : public Stream {
  public:
-  static constexpr size_t kTaskBytes = 4608;  // holds the largest params struct
+  static constexpr size_t kTaskBytes = 8448;  // holds the largest params struct
 
   // task(ThreadPool&): trivially copyable, as a params struct captured by value is. An exception is kept and rethrown
   // by synchronize().

@@ -233,7 +233,7 @@ ComputeProbe::Rows ComputeProbe::make_rows() {
   rows.out = buffer(static_cast<uint64_t>(most * width) * 2);
   rows.segments = segments_of(rows.kv, s.context);
   rows.state = states(kQueries);
-  rows.scratch = states(kQueries * kMaxPrefixSegments);
+  rows.scratch = states(kQueries * kMaxPrefixParts);
   const uint64_t table_bytes = rows.segments.size() * sizeof(KvSegment), position_bytes = kQueries * sizeof(int32_t);
   rows.table = buffer(table_bytes);
   rows.positions = buffer(position_bytes);
@@ -313,7 +313,7 @@ Times ComputeProbe::prefix_times(Rows& rows, int64_t queries, int64_t segments) 
                                  .q = rows.q.data(),
                                  .positions = rows.positions.as<int32_t>(),
                                  .state = view(rows.state, kQueries),
-                                 .scratch = view(rows.scratch, kQueries * kMaxPrefixSegments),
+                                 .scratch = view(rows.scratch, kQueries * kMaxPrefixParts),
                                  .segment_count = segments,
                                  .segments = {}};
     const uint64_t layer = static_cast<uint64_t>(rows.turn++ % Rows::kLayers) * rows.layer_bytes;

@@ -115,7 +115,7 @@ void PassAttention::partial_prefix(PrefixAttentionParams params, const Pass& pas
 }
 
 int64_t PassAttention::segments_a_launch(const AttentionShape& shape) const {
-  return std::min(buffers_.step().scratch_rows / shape.queries, most_prefix_segments(shape.head_dim));
+  return std::min(buffers_.step().scratch_rows / shape.queries, kMaxPrefixParts);
 }
 
 ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t count) {
