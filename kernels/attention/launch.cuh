@@ -38,6 +38,10 @@ PrefixAttentionParams rotate_queries(const PrefixAttentionParams& params, const 
 // The segments' states of a call with low-bit rows that has_low_bit_tiles().
 void low_bit_segment_states(const PrefixAttentionParams& params, const LaunchStream& on);
 
+// Prefill, and the segments' states of exact rows, with heads that has_wide_tiles() (kernels/attention/wide).
+void wide_prefill(const PrefillAttentionParams& params, CudaStream& stream);
+void wide_segment_states(const PrefixAttentionParams& params, const LaunchStream& on);
+
 // tail_attention() for shapes without a tensor-core body.
 void tail_rows(const TailAttentionParams& params, CudaStream& stream);
 

@@ -76,6 +76,7 @@ void launch_tiles(const PrefillAttentionParams& params, CudaStream& stream) {
 void prefill_attention(const PrefillAttentionParams& params, Stream& stream) {
   const AttentionShape& shape = params.shape;
   CudaStream& on = cuda_stream(stream);
+  if (has_wide_tiles(shape)) return wide_prefill(params, on);
   if (!has_tiles(shape)) {
     const dim3 grid(static_cast<unsigned>(shape.queries),
                     static_cast<unsigned>(shape.kv_heads * AttentionRows::chunks(shape)));

@@ -349,6 +349,7 @@ void launch_tiles(const PrefixAttentionParams& params, const LaunchStream& on) {
 void segment_states(const PrefixAttentionParams& params, const LaunchStream& on) {
   const AttentionShape& shape = params.shape;
   if (has_low_bit_tiles(shape)) return low_bit_segment_states(params, on);
+  if (has_wide_tiles(shape)) return wide_segment_states(params, on);
   if (!has_tiles(shape)) {
     const bool low = low_bit(shape.k_type) || low_bit(shape.v_type);
     const dim3 grid(static_cast<unsigned>(shape.queries),

@@ -44,12 +44,13 @@ __device__ inline void mark_rows(uint32_t first_of, uint32_t limit_of, int rows,
 }
 
 // Replaces values of a tile that are not finite by 0, their contribution to rows that do not see them, and marks rows
-// that do. Returns whether there are some. Called by all threads once the values are loaded.
-template <typename T, int kKeys, int kChunks, int kThreads>
+// that do. Returns whether there are some. Called by all threads once the values are loaded. kAtOnce: of a thread's
+// chunks, which are in registers.
+template <typename T, int kKeys, int kChunks, int kThreads, int kAtOnce = kKeys* kChunks / kThreads>
 __device__ inline bool screen_values(uint32_t v, int position, uint32_t first_of, uint32_t limit_of, int rows) {
   constexpr int kTileChunks = kKeys * kChunks;
   bool found = false;
-#pragma unroll
+#pragma unroll kAtOnce
   for (int i = 0; i < kTileChunks / kThreads; ++i) {
     found |= not_finite<T>(load_words(v + (i * kThreads + threadIdx.x) * 16));
   }
@@ -373,6 +374,11 @@ struct AttentionTile : TileQueries<T, kDim, kMTiles, Q, kWarpsOf, kInRegisters> 
 // Other shapes use kernels/attention/rows.cuh. The shape decides, never the number of queries.
 inline bool has_tiles(const AttentionShape& shape) {
   return has_tensor_rows(shape) && shape.head_dim % 8 == 0 && shape.head_dim <= 256 && shape.scale > 0;
+}
+
+// Larger heads, in kernels/attention/wide.
+inline bool has_wide_tiles(const AttentionShape& shape) {
+  return has_tensor_rows(shape) && shape.head_dim % 8 == 0 && shape.head_dim > 256 && shape.scale > 0;
 }
 
 inline __device__ bool queries_aligned(const AttentionShape& shape, const void* q) {

@@ -45,20 +45,27 @@ std::vector<AttentionCase> attention_cases() {
       cases.push_back({h.heads, h.kv_heads, h.head_dim, type, type, type});
     }
   }
-  for (const int64_t head_dim : {64, 80, 128, 256}) {  // rows of f16 by queries of bf16, on tensor cores
+  for (const int64_t head_dim : {64, 80, 128, 256, 512}) {  // rows of f16 by queries of bf16, on tensor cores
     cases.push_back({6, 2, head_dim, DType::kBF16, DType::kF16, DType::kF16});
   }
   // Sizes between 256 and 512, and between 128 and 256, with and without a multiple of 8 and of 4.
   cases.push_back({3, 1, 330});
-  for (const int64_t head_dim : {200, 256, 328, 512}) {
+  for (const int64_t head_dim : {200, 256, 264, 328, 512}) {
     cases.push_back({2, 1, head_dim, DType::kF16, DType::kF16, DType::kF16});
   }
+  // As many query heads a KV head as Gemma 4 has.
+  cases.push_back({16, 1, 512, DType::kBF16, DType::kBF16, DType::kBF16});
+  cases.push_back({16, 2, 512, DType::kBF16, DType::kF16, DType::kF16});
   // Queries beyond what f16 holds, 65,504, and below.
   for (const float q_scale : {60.0f, 1e-7f, 2e4f}) {
     cases.push_back({9, 3, 64, DType::kBF16, DType::kF16, DType::kF16, q_scale});
+    cases.push_back({3, 1, 512, DType::kBF16, DType::kF16, DType::kF16, q_scale});
   }
   // Scores of a thousand and more: anything but the true maximum overflows, or leaves nothing.
-  for (DType type : kAllTypes) cases.push_back({9, 3, 64, type, type, type, 60.0f});
+  for (DType type : kAllTypes) {
+    cases.push_back({9, 3, 64, type, type, type, 60.0f});
+    cases.push_back({3, 1, 512, type, type, type, 60.0f});
+  }
   if (!testing::kSanitized) return cases;
   std::vector<AttentionCase> some;
   for (size_t i = 0; i < cases.size(); i += 4) some.push_back(cases[i]);
@@ -94,7 +101,8 @@ std::vector<AttentionCase> windowed_cases() {
       {2, 1, 40, kBF16, kBF16, kF32},   {9, 3, 64, kBF16, kInt8, kInt8},  {2, 1, 128, kBF16, kInt4, kInt4},
       {2, 1, 256, kBF16, kInt8, kInt8}, {2, 1, 256, kF16, kInt4, kInt4},  {4, 1, 64, kF32, kF32, kInt8},
       {2, 1, 32, kF32, kInt4, kInt4},   {2, 1, 128, kF16, kInt8, kInt8},  {2, 1, 200, kBF16, kF16, kF16},
-      {2, 1, 512, kBF16, kInt8, kInt8}, {7, 1, 128, kBF16, kBF16, kBF16}, {20, 1, 256, kBF16, kInt8, kInt8}};
+      {2, 1, 512, kBF16, kInt8, kInt8}, {8, 1, 512, kBF16, kBF16, kBF16}, {2, 1, 320, kBF16, kF16, kF16},
+      {7, 1, 128, kBF16, kBF16, kBF16}, {20, 1, 256, kBF16, kInt8, kInt8}};
   std::vector<AttentionCase> cases;
   constexpr int64_t kWindows[] = {20, 64, 192, 300, 320, 448, 4096, 1};
   for (size_t i = 0; i < shapes.size(); ++i) {

@@ -308,7 +308,8 @@ TEST_P(DecodeAttentionTest, EmptyPrefixLeavesTheStateEmpty) {
 // nor on how many segments a call folds.
 TEST_P(DecodeAttentionTest, SameBitsWhoeverRidesAlong) {
   constexpr size_t kNodes = testing::kSanitized ? 24 : 64;
-  for (const AttentionCase& c : {AttentionCase{9, 3, 64}, AttentionCase{7, 1, 18},
+  for (const AttentionCase& c : {AttentionCase{9, 3, 64},
+                                 AttentionCase{7, 1, 18},
                                  AttentionCase{9, 3, 64, DType::kBF16, DType::kBF16, DType::kBF16},
                                  AttentionCase{8, 1, 80, DType::kBF16, DType::kBF16, DType::kF16},
                                  AttentionCase{2, 1, 128, DType::kBF16, DType::kBF16, DType::kBF16},
@@ -317,6 +318,9 @@ TEST_P(DecodeAttentionTest, SameBitsWhoeverRidesAlong) {
                                  AttentionCase{2, 1, 32, DType::kF16, DType::kF16, DType::kF16},
                                  AttentionCase{4, 1, 128, DType::kBF16, DType::kF16, DType::kF16},
                                  AttentionCase{3, 1, 56, DType::kBF16, DType::kF16, DType::kF16, 2e4f},
+                                 AttentionCase{1, 1, 512, DType::kBF16, DType::kBF16, DType::kBF16, 20.0f},
+                                 AttentionCase{3, 1, 512, DType::kBF16, DType::kF16, DType::kF16},
+                                 AttentionCase{2, 2, 320, DType::kF16, DType::kF16, DType::kF16},
                                  AttentionCase{4, 1, 48, DType::kF16, DType::kInt8, DType::kInt8},
                                  AttentionCase{4, 1, 128, DType::kBF16, DType::kInt8, DType::kInt8},
                                  AttentionCase{4, 1, 128, DType::kBF16, DType::kInt4, DType::kInt4},

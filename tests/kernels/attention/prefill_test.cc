@@ -76,11 +76,12 @@ TEST_P(PrefillAttentionTest, AnyLengthAndFirstPosition) {
     for (int64_t first : {1, 63, 64, 200, 299}) check(c, 300, 192, first);
     check(c, 700, 512, 600);
   }
-  for (const int64_t head_dim : {24, 64, 80, 128, 256}) {  // of the kernel with tiles
+  for (const int64_t head_dim : {24, 64, 80, 128, 256, 512}) {  // of the kernels with tiles
     for (const DType type : {DType::kBF16, DType::kF16}) {
-      const AttentionCase c{head_dim == 256 ? 1 : 4, head_dim == 256 ? 1 : 2, head_dim, type, type, type};
-      const int64_t rows = testing::kSanitized ? 200 : head_dim == 256 ? 400 : 700;
-      check(c, rows, head_dim == 256 ? 192 : 512, 0);
+      const bool large = head_dim >= 256;
+      const AttentionCase c{large ? 1 : 4, large ? 1 : 2, head_dim, type, type, type};
+      const int64_t rows = testing::kSanitized ? 200 : large ? 400 : 700;
+      check(c, rows, large ? 192 : 512, 0);
       check(c, rows, 512, rows / 2 - 17);
     }
   }
@@ -102,9 +103,14 @@ TEST_P(PrefillAttentionTest, SeesItsWindow) {
 
 // One key that outweighs all others by far, at every place of a tile and beyond: the maximum changes late.
 TEST_P(PrefillAttentionTest, OneHugeKey) {
+  struct Place {
+    int64_t head_dim, row;
+  };
   for (DType type : testing_support::kAllTypes) {
-    const AttentionCase c{2, 1, 32, type, type, type};
-    for (int64_t place : {0, 5, 63, 64, 100, 129}) {
+    for (const Place& at :
+         {Place{32, 0}, Place{32, 5}, Place{32, 63}, Place{32, 64}, Place{32, 100}, Place{32, 129}, Place{512, 100}}) {
+      const int64_t place = at.row;
+      const AttentionCase c{2, 1, at.head_dim, type, type, type};
       AttentionContext context(c, 130, 3);
       for (int64_t d = 0; d < c.head_dim; ++d) context.k[static_cast<size_t>(place * c.head_dim + d)] = 96;
       std::vector<float> q(static_cast<size_t>(130 * c.heads * c.head_dim), 8.0f);
@@ -135,6 +141,9 @@ TEST_P(PrefillAttentionTest, SameBitsHoweverItIsCut) {
                                  AttentionCase{2, 1, 128, DType::kBF16, DType::kBF16, DType::kBF16, 20.0f, 70},
                                  AttentionCase{2, 1, 64, DType::kBF16, DType::kF16, DType::kF16, 20.0f, 128},
                                  AttentionCase{1, 1, 256, DType::kF16, DType::kF16, DType::kF16, 20.0f, 33},
+                                 AttentionCase{3, 1, 512, DType::kBF16, DType::kBF16, DType::kBF16, 20.0f},
+                                 AttentionCase{1, 1, 320, DType::kF16, DType::kF16, DType::kF16, 20.0f, 70},
+                                 AttentionCase{2, 2, 512, DType::kBF16, DType::kF16, DType::kF16},
                                  AttentionCase{2, 1, 32, DType::kF16, DType::kF16, DType::kF16}}) {
     const AttentionContext context(c, kRows, 1);
     const std::vector<float> q = queries(c, kRows);
