@@ -1,6 +1,5 @@
 """Tables of partial verification, drafts and the systems of the papers. A function returns one as Markdown."""
 import os
-import re
 
 from tables.data import *
 

@@ -107,36 +107,21 @@ def processor_time():
 
 # Perplexity
 
-def _int8_perplexity():
-    runs = load("epyc-2core-perplexity-int8.json")["runs"]
-    nats = {kind: [run["rows"][0] for run in runs if run["cache_type_k"] == kind] for kind in ("bf16", "int8")}
-    return {kind: {row["document"]: row for row in rows} for kind, rows in nats.items()}
-
-
-def _total_perplexity(rows):
-    return 2.718281828459045 ** (sum(row["nats"] * row["predicted"] for row in rows) / total(rows, "predicted"))
-
-
 def perplexity():
-    types = _int8_perplexity()
+    types = {}
+    for run in load("epyc-2core-perplexity-int8.json")["runs"]:
+        types.setdefault(run["cache_type_k"], {})[run["rows"][0]["document"]] = run["rows"][0]
+
+    def of_all(rows):
+        return 2.718281828459045 ** (sum(row["nats"] * row["predicted"] for row in rows) / total(rows, "predicted"))
+
     lines = []
     for kind, rows in types.items():
         values = [(row["perplexity"], types["bf16"][name]["perplexity"]) for name, row in rows.items()]
-        values.append((_total_perplexity(rows.values()), _total_perplexity(types["bf16"].values())))
+        values.append((of_all(rows.values()), of_all(types["bf16"].values())))
         lines.append([kind, *(f"{value:.2f}" + (f" ({value / plain - 1:+.2%})" if kind != "bf16" else "")
                               for value, plain in values)])
     return table("KV cache | Frankenstein | Great Expectations | Moby Dick | all tokens", lines)
-
-
-def manual_perplexity():
-    types = _int8_perplexity()
-    loss = _total_perplexity(types["int8"].values()) / _total_perplexity(types["bf16"].values()) - 1
-    novel = {run["cache_type_k"]: run["all_documents"]["perplexity"]
-             for run in load("xeon-2core-frankenstein-perplexity-kv.json")["runs"]}
-    return textwrap.fill(
-        f"For 2,048 tokens of a novel SmolLM2-135M has a perplexity of {novel['int8']:.3f} with an int8 cache and of "
-        f"{novel['bf16']:.3f} with a bf16 cache. Over 4,096 tokens of each of three books the perplexity of SmolLM2-64K "
-        f"rises by {loss:.2%}.", 120)
 
 
 # Kernels
