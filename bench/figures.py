@@ -16,7 +16,7 @@ sys.dont_write_bytecode = True
 from tables import data, families, partial, pictures, readme, speed  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PAGES = ["README.md", "docs/manual.md", "docs/measuring.md"]
+PAGES = ["README.md", "docs/measuring.md"]
 # What may quote a result file by its name, besides the tables: pages, and code whose constants were measured.
 SOURCES = ["*.md", "docs/*.md", "cache/*.*", "runtime/**/*.*", "tests/cache/*.*"]
 TABLES = vars(families) | vars(partial) | vars(speed) | vars(readme)

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <clocale>
 #include <cstdio>
-#include <string_view>
 
 #include "cache/base.h"
 

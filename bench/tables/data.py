@@ -46,6 +46,12 @@ def table(head, rows):
     return "\n".join(text)
 
 
+def grouped(rows, cells=1):
+    """The rows, the first cells empty where they are those of the row before."""
+    return [[*([""] * cells if before and before[:cells] == row[:cells] else row[:cells]), *row[cells:]]
+            for before, row in zip([None, *rows], rows)]
+
+
 def number(value, decimals=0):
     """1,045 or 7.41; of None, a place that is empty."""
     return "" if value is None else f"{value:,.{decimals}f}"

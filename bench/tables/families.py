@@ -30,12 +30,12 @@ def hybrid_partial():
     return table("tokens | `--vram` | copy | draft | a plain step | a partial step | its draft | a refresh", rows)
 
 
-def families():
-    return table("Q4_K_M, random weights | tokens | prefill | decode, ms a token | device memory", [
-        [shape, number(tokens), seconds(row["prefill"]["ms"]), digits(row["decode"]["ms_median"]),
+def windows():
+    return table("Gemma 3 27B, Q4_K_M, random weights | prefill | decode, ms a token | device memory", [
+        [f"{number(tokens)} tokens", seconds(row["prefill"]["ms"]), digits(row["decode"]["ms_median"]),
          gib(row["memory"]["vram_peak_bytes"])]
-        for shape in ("qwen3-30b-a3b", "gemma-3-27b") for tokens in (16384, 61440)
-        for row in [find_one(f"bench_h200_{shape}.json", prompt_tokens=tokens, kv="device")]])
+        for tokens in (16384, 61440)
+        for row in [find_one("bench_h200_gemma-3-27b.json", prompt_tokens=tokens, kv="device")]])
 
 
 def experts():
@@ -43,9 +43,10 @@ def experts():
     for tokens in (16384, 61440):
         llama, own = (find_one("llama_h200_qwen3-30b-a3b.json", tokens=tokens, program=name)
                       for name in ("llama.cpp", "int8"))
+        size = find_one("bench_h200_qwen3-30b-a3b.json", prompt_tokens=tokens, kv="device")["memory"]["vram_peak_bytes"]
         rows.append([number(tokens), seconds(llama["prefill_ms"]), seconds(own["prefill_ms"]),
-                     f"{llama['decode_ms']:.2f} ms", f"{own['decode_ms']:.2f} ms"])
-    return table("tokens | prefill, llama.cpp | headrace | decode, llama.cpp | headrace", rows)
+                     f"{llama['decode_ms']:.2f} ms", f"{own['decode_ms']:.2f} ms", gib(size)])
+    return table("tokens | prefill, llama.cpp | headrace | decode, llama.cpp | headrace | device memory", rows)
 
 
 def overturned():
@@ -64,16 +65,5 @@ def overturned():
 def second_question():
     result = load("second_question_h200_qwen3.6-27b.json")
     return table("question about 130,731 tokens | first text | tokens not read again", [
-        [row["what"], seconds(1e3 * row["first_text_s"]), number(row["cached_tokens"])] for row in result["rows"]])
-
-
-def int8_heads():
-    rows, kernel, size = {}, "", 0
-    for row in load("int8_attention_wide_h200.jsonl"):
-        if "kernel" in row:
-            kernel, size = row["kernel"], row["head_dim"]
-        else:
-            rows[kernel, size] = row
-    return table("2,048 queries, 61,440 rows | heads of 128 | heads of 256", [
-        [kernel, *(f"{number(rows[kernel, size]['us'])} us, {number(rows[kernel, size]['TFLOP/s'])} T/s"
-                   for size in (128, 256))] for kernel in dict.fromkeys(name for name, _ in rows)])
+        [row["what"], seconds(1e3 * row["first_text_s"]), number(row["cached_tokens"])]
+        for row in result["rows"] if not row["what"].startswith("third")])

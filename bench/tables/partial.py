@@ -1,6 +1,5 @@
 """Tables of partial verification, drafts and the systems of the papers. A function returns one as Markdown."""
 import os
-import re
 
 from tables.data import *
 
@@ -45,7 +44,7 @@ def lossless():
         for draft, short in (("none", "none"), ("draft-eagle3", "EAGLE-3"), ("ngram-simple", "look-up")):
             if any(row.get("draft") == draft for row in load(name)["rows"]):
                 lines.append([says, short, *lossless_run(name, tokens, draft, **fields)])
-    return table(head, lines)
+    return table(head, grouped(lines))
 
 
 def steps_by_nodes():
@@ -54,9 +53,9 @@ def steps_by_nodes():
         return [shape, pending.split("x")[0], f"{step['nodes'] / step['steps']:.1f}", f"{step['verify_ms']:.2f}"]
 
     small, large = "partial_h100_steps.json", "partial_h100_32b.json"
-    return table("shape, one H100 | steps of up to | nodes on average | a partial step, ms", [
+    return table("shape, one H100 | steps of up to | nodes on average | a partial step, ms", grouped([
         *(line(small, "Llama-3.1-8B", pending) for pending in ("chain", "8x384", "60x384")),
-        *(line(large, "Qwen3-32B, budget of 3,072", pending) for pending in ("chain", "16x384", "48x384"))])
+        *(line(large, "Qwen3-32B, budget of 3,072", pending) for pending in ("chain", "16x384", "48x384"))]))
 
 
 def quality():
@@ -126,17 +125,17 @@ def draft_needle():
         key = (names[os.path.basename(run["draft_model"])], cache)
         all_documents = run["all_documents"]
         lines.setdefault(key, {})[run["prompt_tokens"]] = f"{all_documents['first']}, {all_documents['perplexity']:.2f}"
-    return table("draft | its cache | 4,096 tokens | 8,192 tokens", [
-        [*key, cells.get(4096, ""), cells.get(8192, "")] for key, cells in lines.items()])
+    return table("draft | its cache | 4,096 tokens | 8,192 tokens", grouped([
+        [*key, cells.get(4096, ""), cells.get(8192, "")] for key, cells in lines.items()]))
 
 
 # The systems of the papers
 
-def _systems(kv):
+def systems():
     speedups, plain_speeds = {}, {}
     for name in ("systems_h200.json", "systems_h200_specextend.json", "systems_h100_2k_8k.json"):
-        rows = {(row["system"], row["context"], round(row["temperature"], 1)): row for row in load(name)["rows"]
-                if row["text"].lower() == "govreport-16k-00" and row["kv"] == kv and "error" not in row}
+        rows = {(row["system"], row["kv"], row["context"], round(row["temperature"], 1)): row
+                for row in load(name)["rows"] if row["text"].lower() == "govreport-16k-00" and "error" not in row}
         for (system, *cell), row in rows.items():
             plain = rows["plain", *cell]
             same_build = "plain_of" not in load(name)
@@ -146,17 +145,9 @@ def _systems(kv):
                 plain_speeds.setdefault(tuple(cell), row["tokens_per_s"])
 
     def line(says, cells, decimals):
-        return [says, *(", ".join(number(cells[length, t], decimals) for t in (0.0, 1.0))
-                        for length in (1024, 4096, 8192, 16384))]
+        return [says, *(", ".join(number(cells[kv, length, t], decimals) for t in (0.0, 1.0))
+                        for kv in ("device", "host") for length in (1024, 4096, 8192, 16384))]
 
-    return table("system | 1K | 4K | 8K, H100 | 16K", [
+    return table("system | device, 1K | 4K | 8K, H100 | 16K | host, 1K | 4K | 8K, H100 | 16K", [
         line("plain, tokens/s", plain_speeds, 0),
         *(line(system, cells, 2) for system, cells in speedups.items() if system != "plain")])
-
-
-def systems_device():
-    return _systems("device")
-
-
-def systems_host():
-    return _systems("host")

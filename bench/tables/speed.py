@@ -39,38 +39,37 @@ def decode():
                      line("_spill_all", 61440, "host", "host, all of it on disk")])
 
 
+def mend(tokens, cache="bf16"):
+    """Q4_K_M weights on an H200, the cache on the device."""
+    return find_one("bench_h200_mend.jsonl", program="headrace bench", shape="llama-3.1-8b", weights="q4_k_m",
+                    cache=cache, prompt_tokens=tokens)
+
+
 def quantised():
-    def line(gpu, shape, tokens, name, plain=None):
+    def line(gpu, shape, tokens, name, plain=None, later=None):
         row, beside = bench(name, tokens), bench(plain, tokens) if plain else None
-        return [gpu, shape, number(tokens), f"{row['decode']['ms_median']:.2f}",
-                f"{beside['decode']['ms_median']:.2f}" if beside else "", seconds(row["prefill"]["ms"]),
-                seconds(beside["prefill"]["ms"]) if beside else "", gib(row["memory"]["vram_peak_bytes"])]
+        times = (later["step_ms"], later["prefill_ms"]) if later else (row["decode"]["ms_median"], row["prefill"]["ms"])
+        return [gpu, shape, number(tokens), f"{times[0]:.2f}", f"{beside['decode']['ms_median']:.2f}" if beside else "",
+                seconds(times[1]), seconds(beside["prefill"]["ms"]) if beside else "",
+                gib(row["memory"]["vram_peak_bytes"])]
 
-    now, plain = "bench_h200_q4_k_m_prefill_tile", "bench_h200_bf16_fused"
-    h100, h100_plain = "bench_h100_q4_k_m", "bench_h100_bf16_beside"
-    return table("GPU | shape | tokens | decode, ms a token | bf16 weights | prefill | bf16 weights | device memory", [
-        line("H200", "Llama-3.1-8B", 1024, now),
-        *(line("H200", "Llama-3.1-8B", tokens, now, plain) for tokens in (16384, 61440)),
-        *(line("H100", "Llama-3.1-8B", tokens, h100, h100_plain) for tokens in (1024, 16384, 61440)),
+    sizes, plain, h100 = "bench_h200_q4_k_m_prefill_tile", "bench_h200_bf16_fused", "bench_h100_q4_k_m"
+    head = "GPU | shape | tokens | decode, ms a token | bf16 weights | prefill | bf16 weights | device memory"
+    return table(head, grouped([
+        line("H200", "Llama-3.1-8B", 1024, sizes, later=mend(1024)),
+        *(line("H200", "Llama-3.1-8B", tokens, sizes, plain, mend(tokens)) for tokens in (16384, 61440)),
+        line("H100", "Llama-3.1-8B", 61440, h100, "bench_h100_bf16_beside"),
         line("H100", "Llama-3.1-8B", 131040, h100 + "_131k"),
-        line("H100", "Qwen3-32B", 61440, "bench_h100_qwen3-32b_q4_k_m")])
-
-
-def dequantising():
-    name = "bench_h100_dequantise.json"
-    after, plain = ({row["prompt_tokens"]: row["prefill"]["runs_ms"] for row in load(name)[key]["rows"]}
-                    for key in ("after", "bf16"))
-    return table("tokens | Q4_K_M | bf16", [
-        [number(tokens), seconds(statistics.median(after[tokens])), seconds(statistics.median(plain[tokens]))]
-        for tokens in (1024, 16384)])
+        line("H100", "Qwen3-32B", 61440, "bench_h100_qwen3-32b_q4_k_m")], 2))
 
 
 def int8_cache():
-    rows = [bench("bench_h200_q4_k_m_fused_int8", tokens, kv) for kv in ("device", "host") for tokens in (16384, 61440)]
-    return table("tokens | `--kv` | decode, ms a token | 10th percentile | over the link, a token | device memory", [
-        [number(row["prompt_tokens"]), row["kv"], f"{row['decode']['ms_median']:.1f}", f"{row['decode']['ms_p10']:.1f}",
-         gib(row["decode"]["h2d_bytes_per_step"]) if row["kv"] == "host" else "",
-         gib(row["memory"]["vram_peak_bytes"])] for row in rows])
+    return table("tokens | `--kv` | decode, bf16 cache | int8 cache", [
+        *([number(tokens), "device", *(f"{mend(tokens, cache)['step_ms']:.2f} ms" for cache in ("bf16", "int8"))]
+          for tokens in (16384, 61440)),
+        *([number(tokens), "host", *(f"{bench(name, tokens, 'host')['decode']['ms_median']:.1f} ms"
+                                     for name in (plain, "bench_h200_q4_k_m_fused_int8"))]
+          for tokens, plain in ((16384, SHAPE), (61440, SHAPE + "_prefill")))])
 
 
 def cpu():
@@ -108,36 +107,21 @@ def processor_time():
 
 # Perplexity
 
-def _int8_perplexity():
-    runs = load("epyc-2core-perplexity-int8.json")["runs"]
-    nats = {kind: [run["rows"][0] for run in runs if run["cache_type_k"] == kind] for kind in ("bf16", "int8")}
-    return {kind: {row["document"]: row for row in rows} for kind, rows in nats.items()}
-
-
-def _total_perplexity(rows):
-    return 2.718281828459045 ** (sum(row["nats"] * row["predicted"] for row in rows) / total(rows, "predicted"))
-
-
 def perplexity():
-    types = _int8_perplexity()
+    types = {}
+    for run in load("epyc-2core-perplexity-int8.json")["runs"]:
+        types.setdefault(run["cache_type_k"], {})[run["rows"][0]["document"]] = run["rows"][0]
+
+    def of_all(rows):
+        return 2.718281828459045 ** (sum(row["nats"] * row["predicted"] for row in rows) / total(rows, "predicted"))
+
     lines = []
     for kind, rows in types.items():
         values = [(row["perplexity"], types["bf16"][name]["perplexity"]) for name, row in rows.items()]
-        values.append((_total_perplexity(rows.values()), _total_perplexity(types["bf16"].values())))
+        values.append((of_all(rows.values()), of_all(types["bf16"].values())))
         lines.append([kind, *(f"{value:.2f}" + (f" ({value / plain - 1:+.2%})" if kind != "bf16" else "")
                               for value, plain in values)])
     return table("KV cache | Frankenstein | Great Expectations | Moby Dick | all tokens", lines)
-
-
-def manual_perplexity():
-    types = _int8_perplexity()
-    loss = _total_perplexity(types["int8"].values()) / _total_perplexity(types["bf16"].values()) - 1
-    novel = {run["cache_type_k"]: run["all_documents"]["perplexity"]
-             for run in load("xeon-2core-frankenstein-perplexity-kv.json")["runs"]}
-    return textwrap.fill(
-        f"For 2,048 tokens of a novel SmolLM2-135M has a perplexity of {novel['int8']:.3f} with an int8 cache and of "
-        f"{novel['bf16']:.3f} with a bf16 cache. Over 4,096 tokens of each of three books the perplexity of SmolLM2-64K "
-        f"rises by {loss:.2%}.", 120)
 
 
 # Kernels
@@ -146,36 +130,24 @@ def _products(name, weights, **fields):
     rows = {row["rows"]: row["us"] / 1000 for row in load(name)
             if row.get("bench") == "products of a step" and row["weights"] == weights
             and all(row.get(key) == value for key, value in fields.items())}
-    return [digits(rows[count]) if count in rows else "" for count in (1, 2, 4, 8, 16, 48, 64, 384)]
+    return [digits(rows[count]) if count in rows else "" for count in (1, 8, 16, 48, 64, 384)]
 
 
 def products():
     types = "kernel_bench_h200_other_types.jsonl"
-    return table("GPU | shape | weights | 1 row | 2 | 4 | 8 | 16 | 48 | 64 | 384", [
+    return table("GPU | shape | weights | 1 row | 8 | 16 | 48 | 64 | 384", grouped([
         ["H200", "8B", "Q4_K_M", *_products("kernel_bench_h200_q4_k_m_many_rows.jsonl", "Q4_K_M", build="now")],
         *(["H200", "8B", weights, *_products(types, weights, build=None)]
           for weights in ("Q4_K", "IQ4_NL", "IQ4_XS", "Q3_K", "Q2_K")),
         *(["H100", "8B", weights, *_products("kernel_bench_h100_step.jsonl", weights)] for weights in ("Q4_K", "Q8_0")),
-        ["H200", "Qwen3-32B", "Q4_K_M", *_products("kernel_bench_h200_step_qwen3-32b.jsonl", "Q4_K_M")]])
+        ["H200", "Qwen3-32B", "Q4_K_M", *_products("kernel_bench_h200_step_qwen3-32b.jsonl", "Q4_K_M")]], 2))
 
 
 def attention():
-    counts, name = (1, 4, 8, 16, 64, 384), "kernel_bench_h200_low_bit.jsonl"
-    parts, tail = "attention_beside_the_tail_h200.txt", r"([\d.]+) +([\d.]+) +([\d.]+)"
-    now = load(parts).split("widening by LOP3")[1]
-
-    def text(line, more=""):
-        return re.search(r"^ +" + line + r" +" + tail + more, now, re.MULTILINE).groups()
-
+    counts = (1, 4, 8, 16, 64, 200)
     return table("rows | " + " | ".join(f"{count} quer{'y' if count == 1 else 'ies'}" for count in counts), [
-        ["bf16", *(digits(find_one(name, cache="bf16", queries=count)["us"]) for count in counts)],
-        ["int8", *(digits(float(us)) for us in text("4 stages, 3 blocks, whole segments", r" +([\d.]+)" * 3))],
-        ["int8, a copy, in parts of 1,024",
-         *(digits(float(us)) for us in text("3 stages, 4 blocks, parts of 1,024", r" +([\d.]+)" * 3))],
-        ["int4, rotated", *(digits(find_one(name, cache="int4", queries=count)["us"]) for count in counts)],
-        ["the int8 copy, then the tail", *(digits(float(us)) for us in text("one after the other")), "", "", ""],
-        ["the int8 copy beside the tail",
-         *(digits(float(us)) for us in text("the segments on a second stream")), "", "", ""]])
+        [cache, *(digits(find_one("bench_h200_mend.jsonl", bench="prefix_attention", rows=61440, cache=cache,
+                                  queries=count)["us"]) for count in counts)] for cache in ("bf16", "int8", "int4")])
 
 
 def other_kernels():
@@ -189,7 +161,7 @@ def other_kernels():
         row = [row for row in find(rest, bench=kernel) if row.get("segments", 4) == 4][0]
         lines.append([says, f"{row['us']:.1f} us", f"{row['GB/s']:,.0f} GB/s"])
     lines += [[f"scores of a draft's chunks, {number(row['rows'])} rows of {row['cache']}", f"{row['us']:.1f} us", ""]
-              for row in find("kernel_bench_h200_score_chunks.jsonl", bench="score_chunks") if row["cache"] == "bf16"]
+              for row in find("kernel_bench_h200_score_chunks.jsonl", bench="score_chunks", cache="bf16", rows=61440)]
     peaks = load("kernel_gpu_bench_h200.jsonl")[0]["ceilings"]
     lines.append(["ceilings: reads; bf16 by cuBLASLt; by `mma.sync`", "",
                  f"{peaks['read_gb_per_s']:,.0f} GB/s; {peaks['product_tflop_per_s']:.0f}; "
@@ -265,11 +237,10 @@ def server():
     decode_run, serve, chat = run["decode_ms_per_token"], run["question_server"], run["question_chat"]
 
     def line(what, values, target=""):
-        return [what, f"{values['min']:.1%}", f"{values['median']:.1%}", target]
+        return [what, f"{values['median']:.1%}", target]
 
-    return table("what | minimum | median | target", [
-        ["a request of one token, as its client sees it, less its run", f"{run['request_ms']['min']:.2f} ms",
-         f"{run['request_ms']['median']:.2f} ms", "1 ms"],
+    return table("what | median | target", [
+        ["a request of one token, as its client sees it, less its run", f"{run['request_ms']['median']:.2f} ms", "1 ms"],
         line("time a token of the stream, over `generate`", decode_run["stream_over_generate"], "2%"),
         line("the connection thread's share of the processor time", decode_run["stream_share_of_processor"]),
         line(f"first token of a second question of {serve['tokens']['short']} tokens, over the engine's time",
@@ -288,7 +259,7 @@ def profile():
     return table("one H200 | `headrace profile` | fio, in turns", lines)
 
 
-# README
+# Prefill in 8 bits, heads of 256, recurrence
 
 def prefill_in_8_bits():
     rows = []
@@ -320,21 +291,25 @@ def heads():
 
 
 def recurrence():
-    return table("Gated DeltaNet, Qwen3.5-27B's shape, bf16 | rows | time | of the read rate", [
-        [row["bench"].removeprefix("delta_"), number(row["rows"]), f"{digits(row['us'])} us",
-         f"{row['of_ceiling'] * 100:.0f}%"]
-        for row in load("kernel_bench_h200_recurrence.jsonl")
-        if row.get("bench", "").startswith(("delta_recurrence", "delta_commit", "delta_chunks"))])
+    kinds = ("recurrence", "recurrence of a chain", "commit of 48 layers", "chunks")
+    found = {(row["bench"].removeprefix("delta_"), row["rows"]): f"{digits(row['us'])} us"
+             for row in load("kernel_bench_h200_recurrence.jsonl") if "bench" in row}
+    return table("rows | " + " | ".join(kinds), [
+        [number(rows), *(found.get((kind, rows), "") for kind in kinds)] for rows in (1, 2, 8, 16, 64, 256, 2048)])
 
 
 def kernels_in_8_bits():
-    name = "kernel_bench_h200_int8.jsonl"
-    rows = [[row["bench"].replace("int8_product ", "product, "), f"{number(row['us'])} us",
-             f"{number(row['TFLOP/s'])} T/s", f"{number(row['TFLOP/s'] / 1276 * 100)}%"]
-            for row in load(name) if "TFLOP/s" in row and row["bench"].startswith(("int8_product", "int8_attention"))]
-    rows += [[row["bench"], f"{number(row['us'])} us", f"{number(row['GB/s'])} GB/s", ""]
-             for row in load(name) if row.get("bench", "").startswith(("int8_kv", "int8_weight", "int8_activation"))]
-    return table("2,048 rows, 61,440 keys, Llama-3.1-8B | time | rate | of `mma.sync` in int8", rows)
+    found = [row for row in load("kernel_bench_h200_int8.jsonl") if "bench" in row]
+    lines = [[row["bench"].replace("int8_", "").replace("_", " "), f"{number(row['us'])} us",
+              f"{number(row['TFLOP/s'])} T/s", f"{number(row['TFLOP/s'] / 1276 * 100)}%"]
+             for row in found if "TFLOP/s" in row and row["bench"].startswith(("int8_product", "int8_attention"))]
+    for kind, says in (("int8_weight", "converting a matrix"), ("int8_activation", "converting an input"),
+                       ("int8_kv", "converting K and V")):
+        rows = [row for row in found if row["bench"].startswith(kind)]
+        us, rates = (" to ".join(dict.fromkeys(number(pick(row[key] for row in rows)) for pick in (min, max)))
+                     for key in ("us", "GB/s"))
+        lines.append([says, f"{us} us", f"{rates} GB/s", ""])
+    return table("2,048 rows, 61,440 keys, Llama-3.1-8B | time | rate | of `mma.sync` in int8", lines)
 
 
 def perplexity_in_8_bits():
@@ -354,9 +329,10 @@ def needles_in_8_bits():
     for run in load("needles_h200_int8.json")["runs"]:
         hits = sum(needle["found"] for needle in run["needles"])
         found[run["prompt_tokens"], run["prefill_type"]] = f"{hits} of {len(run['needles'])}"
-    lengths = sorted({tokens for tokens, _ in found})
-    return table("tokens | found, bf16 | found, int8", [
-        [number(tokens), found[tokens, "bf16"], found[tokens, "int8"]] for tokens in lengths])
+    counts = {tokens: f"{found[tokens, 'bf16']} and {found[tokens, 'int8']} in {number(tokens)} tokens"
+              for tokens in sorted({tokens for tokens, _ in found})}
+    return textwrap.fill("Of the numbers of seven digits that were hidden at 10, 50 and 90% of each of the three books "
+                         f"prefill in bf16 and in int8 found {', '.join(counts.values())}.", 120)
 
 
 def summaries_in_8_bits():

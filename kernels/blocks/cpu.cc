@@ -8,6 +8,7 @@
 
 #include "kernels/blocks/bodies.h"
 #include "kernels/blocks/cpu_isa.h"
+#include "kernels/cpu/for_rows.h"
 #include "kernels/rows/cpu_isa.h"
 #include "kernels/rows/plane.h"
 #include "offload/host/thread_pool.h"
@@ -15,13 +16,6 @@
 namespace headrace::kernels::cpu {
 
 namespace {
-
-const std::byte* at(const void* base, int64_t element, DType type) {
-  return static_cast<const std::byte*>(base) + element * static_cast<int64_t>(dtype_bytes(type));
-}
-std::byte* at(void* base, int64_t element, DType type) {
-  return static_cast<std::byte*>(base) + element * static_cast<int64_t>(dtype_bytes(type));
-}
 
 // Calls body(head, begin, end) for runs of [0, count) of every head.
 template <typename Body>

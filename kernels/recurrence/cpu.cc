@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/cpu/for_rows.h"
 #include "kernels/recurrence/bodies.h"
 #include "kernels/recurrence/cpu_isa.h"
 #include "offload/host/thread_pool.h"
@@ -8,13 +9,6 @@
 namespace headrace::kernels::cpu {
 
 namespace {
-
-const std::byte* at(const void* base, int64_t element, DType type) {
-  return static_cast<const std::byte*>(base) + element * static_cast<int64_t>(dtype_bytes(type));
-}
-std::byte* at(void* base, int64_t element, DType type) {
-  return static_cast<std::byte*>(base) + element * static_cast<int64_t>(dtype_bytes(type));
-}
 
 float value_of(const void* base, int64_t element, DType type) {
   const std::byte* const from = at(base, element, type);

@@ -1,6 +1,5 @@
 // The CPU bodies of penalties and masks (op.h). Compiled without contraction, as the CUDA bodies are.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 

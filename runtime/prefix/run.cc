@@ -1,7 +1,6 @@
 #include "runtime/prefix/run.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "offload/host/clock.h"

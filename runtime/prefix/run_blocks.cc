@@ -1,7 +1,6 @@
 // What a run finds of its prompt, and what it will save.
 #include <algorithm>
 #include <set>
-#include <utility>
 
 #include "runtime/base/unsigned.h"
 #include "runtime/prefix/run.h"

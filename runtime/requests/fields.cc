@@ -208,4 +208,8 @@ void check_message_fields(const JsonFields& body, const json& message) {
   }
 }
 
+void refuse_item(const JsonFields& body, const char* list, size_t index, const std::string& why) {
+  throw_error(ExitCode::kBadInput, body.source(), str(body.label(list), "[", index, "] ", why));
+}
+
 }  // namespace headrace

@@ -18,4 +18,7 @@ bool asks_for_no_thinking(const JsonFields& body);
 // The same as check_fields() of the members of a message that are neither its role nor its content.
 void check_message_fields(const JsonFields& body, const nlohmann::json& message);
 
+// Throws Error(kBadInput) about an entry of a list: "messages[2] why".
+[[noreturn]] void refuse_item(const JsonFields& body, const char* list, size_t index, const std::string& why);
+
 }  // namespace headrace

@@ -14,10 +14,6 @@ using nlohmann::ordered_json;
 
 constexpr const char* kMessages = "messages";
 
-[[noreturn]] void refuse_message(const JsonFields& body, size_t index, const std::string& why) {
-  throw_error(ExitCode::kBadInput, body.source(), str(body.label(kMessages), "[", index, "] ", why));
-}
-
 std::string member_text(const json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
@@ -25,15 +21,15 @@ std::string member_text(const json& object, const char* key) {
 
 // {"id", "type": "function", "function": {"name", "arguments"}}; the arguments are JSON as text, or an object.
 ordered_json tool_calls_of(const JsonFields& body, size_t index, const json& calls) {
-  if (!calls.is_array()) refuse_message(body, index, "has tool_calls that are no list");
+  if (!calls.is_array()) refuse_item(body, kMessages, index, "has tool_calls that are no list");
   ordered_json list = ordered_json::array();
   for (const json& call : calls) {
     const json function = call.is_object() ? call.value("function", json()) : json();
     const std::string name = function.is_object() ? member_text(function, "name") : "";
-    if (name.empty()) refuse_message(body, index, "has a tool call without a function's name");
+    if (name.empty()) refuse_item(body, kMessages, index, "has a tool call without a function's name");
     const json arguments = function.value("arguments", json());
     if (!arguments.is_null() && !arguments.is_string() && !arguments.is_object()) {
-      refuse_message(body, index, "has a tool call whose arguments are neither text nor an object");
+      refuse_item(body, kMessages, index, "has a tool call whose arguments are neither text nor an object");
     }
     const std::string text = arguments.is_string() ? arguments.get<std::string>()
                              : arguments.is_null() ? "{}"
@@ -47,14 +43,15 @@ ordered_json message_of(const JsonFields& body, size_t index, const json& messag
   if (!message.is_object()) body.refuse(kMessages, "has a message that is not an object");
   const json role = message.value("role", json());
   if (role != "system" && role != "developer" && role != "user" && role != "assistant" && role != "tool") {
-    refuse_message(body, index,
-                   "has the role " + shown(role) + ": only system, developer, user, assistant and tool are supported");
+    refuse_item(body, kMessages, index,
+                "has the role " + shown(role) + ": only system, developer, user, assistant and tool are supported");
   }
   check_message_fields(body, message);
   ordered_json out = {{"role", role}};
   const auto calls = message.find("tool_calls");
   const bool has_calls = calls != message.end() && !calls->is_null() && !calls->empty();
-  if (has_calls && role != "assistant") refuse_message(body, index, "has tool_calls and is not the assistant's");
+  if (has_calls && role != "assistant")
+    refuse_item(body, kMessages, index, "has tool_calls and is not the assistant's");
   const json content = message.value("content", json());
   if (content.is_null() && !has_calls) body.refuse(kMessages, "has a message without content");
   out["content"] =

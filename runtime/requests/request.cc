@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "runtime/base/json_file.h"
 #include "runtime/requests/answer_form.h"

@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <array>
-#include <string_view>
-#include <utility>
 
 #include "cache/base.h"
 #include "runtime/requests/answer_form.h"
 #include "runtime/requests/answer_json.h"
+#include "runtime/requests/fields.h"
 #include "runtime/requests/messages.h"
 #include "runtime/requests/responses.h"
 
@@ -17,13 +16,9 @@ using nlohmann::ordered_json;
 
 constexpr const char* kInput = "input";
 
-[[noreturn]] void refuse_item(const JsonFields& body, size_t index, const std::string& why) {
-  throw_error(ExitCode::kBadInput, body.source(), str(body.label(kInput), "[", index, "] ", why));
-}
-
 std::string needed_text(const JsonFields& body, size_t index, const json& item, const char* key) {
   const json value = item.value(key, json());
-  if (!value.is_string()) refuse_item(body, index, str("has no text as its ", key));
+  if (!value.is_string()) refuse_item(body, kInput, index, str("has no text as its ", key));
   return value.get<std::string>();
 }
 
@@ -41,7 +36,7 @@ void add_call(const JsonFields& body, size_t index, const json& item, ordered_js
 void add_message(const JsonFields& body, size_t index, const json& item, ordered_json* messages) {
   const json role = item.value("role", json());
   if (role != "system" && role != "developer" && role != "user" && role != "assistant") {
-    refuse_item(body, index,
+    refuse_item(body, kInput, index,
                 "has the role " + shown(role) + ": only system, developer, user and assistant are supported");
   }
   const std::string text =
@@ -50,7 +45,7 @@ void add_message(const JsonFields& body, size_t index, const json& item, ordered
 }
 
 void add_item(const JsonFields& body, size_t index, const json& item, ordered_json* messages) {
-  if (!item.is_object()) refuse_item(body, index, "is not an object");
+  if (!item.is_object()) refuse_item(body, kInput, index, "is not an object");
   const json type = item.value("type", json("message"));
   if (type == "message") {
     add_message(body, index, item, messages);
@@ -61,7 +56,7 @@ void add_item(const JsonFields& body, size_t index, const json& item, ordered_js
     messages->push_back(
         {{"role", "tool"}, {"content", text}, {"tool_call_id", needed_text(body, index, item, "call_id")}});
   } else if (type != "reasoning") {  // the model's own of answers before, which templates leave out
-    refuse_item(body, index,
+    refuse_item(body, kInput, index,
                 "has the type " + shown(type) +
                     ": only message, function_call, function_call_output and reasoning are supported");
   }

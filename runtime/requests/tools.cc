@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cache/base.h"
+#include "runtime/requests/fields.h"
 
 namespace headrace {
 namespace {
@@ -12,12 +13,9 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
+constexpr const char* kTools = "tools";
 constexpr size_t kMaxTools = 256, kMaxName = 128;
 constexpr int kMaxTypeDepth = 8;
-
-[[noreturn]] void refuse_tool(const JsonFields& body, size_t index, const std::string& why) {
-  throw_error(ExitCode::kBadInput, body.source(), str(body.label("tools"), "[", index, "] ", why));
-}
 
 unsigned type_named(const ordered_json& type) {
   if (type == "string") return kTextType;
@@ -66,30 +64,30 @@ bool is_name(const std::string& name) {
 // {"name", "description", "parameters"}: what templates print. Clients' other members would change no prompt.
 ordered_json function_of(const JsonFields& body, size_t index, const ordered_json& tool, ToolStyle style) {
   if (!tool.is_object() || tool.value("type", ordered_json()) != "function") {
-    refuse_tool(body, index,
+    refuse_item(body, kTools, index,
                 "has the type " + shown(tool.is_object() ? json(tool.value("type", ordered_json())) : json(tool)) +
                     ": only \"function\" is supported");
   }
   const ordered_json function = style == ToolStyle::kNested ? tool.value("function", ordered_json()) : tool;
-  if (!function.is_object()) refuse_tool(body, index, "has no function");
+  if (!function.is_object()) refuse_item(body, kTools, index, "has no function");
   ordered_json out = ordered_json::object();
   for (const auto& item : function.items()) {
     const std::string& key = item.key();
     const bool known = key == "name" || key == "description" || key == "parameters";
     const bool passed_over = key == "strict" || (key == "type" && style == ToolStyle::kFlat);
     if (item.value().is_null() || passed_over) continue;
-    if (!known) refuse_tool(body, index, "has " + shown(key) + ", which is not supported");
+    if (!known) refuse_item(body, kTools, index, "has " + shown(key) + ", which is not supported");
     out[key] = item.value();
   }
   if (!out.contains("name") || !out["name"].is_string() || !is_name(out["name"])) {
-    refuse_tool(body, index, str("has no name of letters, digits, _, -, ., : and / (at most ", kMaxName, ")"));
+    refuse_item(body, kTools, index, str("has no name of letters, digits, _, -, ., : and / (at most ", kMaxName, ")"));
   }
   if (out.contains("description") && !out["description"].is_string()) {
-    refuse_tool(body, index, "has a description that is no text");
+    refuse_item(body, kTools, index, "has a description that is no text");
   }
   if (!out.contains("parameters")) out["parameters"] = {{"type", "object"}, {"properties", ordered_json::object()}};
   if (!out["parameters"].is_object() || out["parameters"].value("type", ordered_json("object")) != "object") {
-    refuse_tool(body, index, "has parameters that are no schema of an object");
+    refuse_item(body, kTools, index, "has parameters that are no schema of an object");
   }
   return out;
 }
@@ -134,17 +132,17 @@ ToolRequest tools_of(const JsonFields& body, const ordered_json& whole, ToolStyl
   ToolRequest request;
   const bool parallel = body.boolean_or("parallel_tool_calls", true);
   if (!parallel) request.count = CallCount::kOne;
-  const json* const list = body.find("tools");
+  const json* const list = body.find(kTools);
   if (list != nullptr && (!list->is_array() || list->size() > kMaxTools)) {
-    body.refuse("tools", str("must be a list of at most ", kMaxTools));
+    body.refuse(kTools, str("must be a list of at most ", kMaxTools));
   }
   ordered_json definitions = ordered_json::array();
   if (list != nullptr && !list->empty()) {
-    for (const ordered_json& tool : whole["tools"]) {
+    for (const ordered_json& tool : whole[kTools]) {
       const ordered_json function = function_of(body, definitions.size(), tool, style);
       const std::string name = function["name"];
       if (std::any_of(request.tools.begin(), request.tools.end(), [&](const Tool& t) { return t.name == name; })) {
-        refuse_tool(body, definitions.size(), "has the name of another tool, " + shown(name));
+        refuse_item(body, kTools, definitions.size(), "has the name of another tool, " + shown(name));
       }
       request.tools.push_back({name, parameters_of(function["parameters"])});
       definitions.push_back({{"type", "function"}, {"function", function}});

@@ -1,5 +1,4 @@
 // The CPU backend's device: device memory is host memory under its own budget, a stream is a thread.
-#include <utility>
 
 #include "offload/device/backends.h"
 #include "offload/device/cpu/pace.h"

@@ -1,5 +1,4 @@
 // The opened MTP block: its weights are the target's. Thread: as in runtime/draft/draft_model.h.
-#include <algorithm>
 
 #include "runtime/base/sha256.h"
 #include "runtime/draft/cache.h"
