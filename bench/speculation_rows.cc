@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bench/program.h"
+#include "runtime/commands/report_json.h"
 #include "runtime/text/document.h"
 
 namespace headrace::bench {

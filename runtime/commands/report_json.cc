@@ -49,6 +49,7 @@ ordered_json verdicts_json(const VerifyOutcome& outcome, int decimals, bool with
                       {"rescued", outcome.recovered}};
   if (with_foretold) out["foretold"] = to_decimals(outcome.predicted, decimals);
   out["overturn_rate"] = to_decimals(outcome.overturn_rate(), decimals);
+  if (outcome.lossless_tokens > 0) out["lossless_tokens"] = outcome.lossless_tokens;
   return out;
 }
 

@@ -37,6 +37,8 @@ DecodeLoop::DecodeLoop(const Run& run)
       prompt_tokens_(sequence_.rows()) {
   pending_.reserve(static_cast<size_t>(most_pending_));
   if (run.prepared.setup.pending.width > 0) growing_.emplace(run.prepared.setup.pending, output_.ends());
+  const double most_overturned = run.prepared.setup.verify.max_overturned;
+  if (final_ && most_overturned < 1) limit_.emplace(most_overturned);
   if (interval_ == kAutoInterval) policy_.emplace(run.prepared.streams(), run.options.step_costs);
 }
 
@@ -124,7 +126,7 @@ bool DecodeLoop::chain_pays() const {
 bool DecodeLoop::verify_step(StepMode mode) {
   const int64_t pending = sequence_.pending_rows();
   tree_.reset(root_);
-  drafting_.begin(mode, pending);
+  drafting_.begin(mode, pending, pending);
   const int64_t first = sequence_.rows();
   VerifyOutcome verify_outcome;
   if (pending > 0 || at_the_end_ || !step_on_device(mode, first)) {
@@ -150,6 +152,10 @@ bool DecodeLoop::verify_step(StepMode mode) {
   accepted_ = std::max<int64_t>(right - pending, 0);
   pending_.clear();
   at_the_end_ = false;
+  if (limit_ && verify_outcome.judged > 0) {
+    limit_->record(verify_outcome);
+    final_ = !limit_->exceeded();
+  }
   return emit(tree, first_node);
 }
 
@@ -228,7 +234,7 @@ bool DecodeLoop::emit(const Tree& tree, size_t first_node) {
 
 bool DecodeLoop::partial_step() {
   tree_.reset(root_);
-  drafting_.begin(StepMode::kPartial, 0);
+  drafting_.begin(StepMode::kPartial, 0, sequence_.pending_rows());
   const int64_t first = sequence_.rows() + sequence_.pending_rows();
   if (!step_on_device(StepMode::kPartial, first)) {
     drafting_.propose(root_, first, &tree_);
@@ -254,7 +260,8 @@ bool DecodeLoop::tree_step() {
   if (!growing_->begun()) growing_->begin(root_);
   const int64_t interval = policy_ ? most_pending_ : interval_;
   const int64_t most_depth = std::min({room() - 1, interval, most_pending_ - 1});
-  drafting_.begin(StepMode::kPartial, 0);
+  const std::optional<PendingTree::Tip> tip = growing_->tip();
+  drafting_.begin(StepMode::kPartial, 0, tip ? tip->depth : 0);
   propose_after_tip(most_depth);
   if (!grow_on(most_depth)) return verify_tree(most_depth);
   const int64_t first = growing_->extend(most_depth);

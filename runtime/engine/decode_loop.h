@@ -15,6 +15,7 @@
 #include "runtime/engine/run_setup.h"
 #include "runtime/session/executor.h"
 #include "runtime/speculation/policy/chain_forecast.h"
+#include "runtime/speculation/policy/overturn_limit.h"
 #include "runtime/speculation/policy/refresh_policy.h"
 
 namespace headrace {
@@ -68,7 +69,8 @@ class DecodeLoop {
   Output& output_;
   const int64_t most_pending_;           // tokens
   const int64_t interval_;               // kAutoInterval: chosen from measured step costs
-  const bool final_;                     // partial acceptance is final: an approximate run
+  std::optional<OverturnLimit> limit_;   // --max-overturned
+  bool final_;                           // partial acceptance is final: an approximate run, within its limit
   std::optional<PendingTree> growing_;   // the pending tokens if they are a tree
   ChainForecast chain_;                  // predicts the yield of a chain
   std::optional<RefreshPolicy> policy_;  // none: a fixed interval

@@ -150,10 +150,11 @@ TEST(ResultJson, SaysWhatPartialVerificationGave) {
                                      .draft_ms = 2,
                                      .verify_ms = verify_ms});
   };
-  record(StepMode::kPartial, 8, 2, 0, 6);
-  record(StepMode::kPartial, 8, 0, 0, 6);
-  record(StepMode::kRefresh, 12, 3, 9, 148);
-  result.speculation.verify_outcome = {.judged = 4, .rejected = 1, .discarded = 2, .recovered = 3, .predicted = 8.25};
+  record(StepMode::kPartial, 8, 2, 0, 6, 0);
+  record(StepMode::kPartial, 8, 0, 0, 6, 7);
+  record(StepMode::kRefresh, 12, 3, 9, 148, 8);
+  constexpr int32_t kWrong[] = {8};
+  result.speculation.judge({.judged = 9, .rejected = 1, .discarded = 2, .recovered = 3, .predicted = 8.25}, kWrong);
   const json speculation = json::parse(result_json(result))["speculation"];
   EXPECT_EQ(speculation["type"], "none");
   EXPECT_EQ(speculation["verify"], "lossless");
@@ -169,7 +170,7 @@ TEST(ResultJson, SaysWhatPartialVerificationGave) {
   EXPECT_EQ(speculation["tokens_per_step"], 3.0);
   EXPECT_EQ(speculation["proposed"], 21);
   EXPECT_EQ(speculation["modes"]["refresh"]["verify_ms_per_step"], 148.0);
-  EXPECT_EQ(speculation["pending"], json({{"judged", 4},
+  EXPECT_EQ(speculation["pending"], json({{"judged", 9},
                                           {"overturned", 1},
                                           {"discarded", 2},
                                           {"rescued", 3},
