@@ -53,6 +53,17 @@ ordered_json verdicts_json(const VerifyOutcome& outcome, int decimals, bool with
   return out;
 }
 
+ordered_json ages_json(const Speculation& speculation) {
+  const auto list = [&](int64_t Speculation::Age::*of) {
+    return list_json(speculation.by_age, [of](const Speculation::Age& age) { return ordered_json(age.*of); });
+  };
+  return {{"tokens", Speculation::kAgeTokens},
+          {"steps", list(&Speculation::Age::steps)},
+          {"accepted", list(&Speculation::Age::accepted)},
+          {"judged", list(&Speculation::Age::judged)},
+          {"overturned", list(&Speculation::Age::rejected)}};
+}
+
 ordered_json rates_json(const MachineRates& rates) {
   ordered_json json = {{"gpu", rates.gpu}};
   for (const RateName& rate : kRateNames) json[rate.name] = std::round(rates.*rate.rate * 1e4) / 1e4;

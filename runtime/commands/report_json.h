@@ -24,6 +24,8 @@ nlohmann::ordered_json steps_json(const Speculation& speculation, int decimals, 
 // What refreshes decided about pending tokens: {"judged", "overturned", "discarded", "rescued", "foretold",
 // "overturn_rate"}, and with --max-overturned the "lossless_tokens".
 nlohmann::ordered_json verdicts_json(const VerifyOutcome& outcome, int decimals, bool with_foretold);
+// By age: {"tokens": of a group, "steps", "accepted", "judged", "overturned"}, lists with a number for each group.
+nlohmann::ordered_json ages_json(const Speculation& speculation);
 // The objects "rates" and "spread" of a profile.
 nlohmann::ordered_json rates_json(const MachineRates& rates);
 nlohmann::ordered_json spread_json(const std::vector<RateSpread>& spread);

@@ -36,6 +36,7 @@ DecodeLoop::DecodeLoop(const Run& run)
       chain_(run.prepared.setup.session.partial.shape),
       prompt_tokens_(sequence_.rows()) {
   pending_.reserve(static_cast<size_t>(most_pending_));
+  wrong_.reserve(static_cast<size_t>(most_pending_));
   if (run.prepared.setup.pending.width > 0) growing_.emplace(run.prepared.setup.pending, output_.ends());
   const double most_overturned = run.prepared.setup.verify.max_overturned;
   if (final_ && most_overturned < 1) limit_.emplace(most_overturned);
@@ -68,7 +69,7 @@ void DecodeLoop::follow(std::vector<ForcedToken>* out) {
     const int64_t position = sequence_.rows();
     acceptance_.next = text[i + 1];
     tree_.reset(text[i]);
-    drafting_.begin(StepMode::kFull, 0);
+    drafting_.begin(StepMode::kFull, 0, 0);
     drafting_.propose(text[i], position, &tree_);
     const std::optional<TokenRank> rank = drafting_.rank(acceptance_.next);
     const int32_t sample = settled(executor_.verify(tree_, StepMode::kFull)[0]);
@@ -129,6 +130,7 @@ bool DecodeLoop::verify_step(StepMode mode) {
   drafting_.begin(mode, pending, pending);
   const int64_t first = sequence_.rows();
   VerifyOutcome verify_outcome;
+  wrong_.clear();
   if (pending > 0 || at_the_end_ || !step_on_device(mode, first)) {
     if (!at_the_end_) drafting_.propose(root_, first + pending, &tree_);
     const Tree& together = behind_pending();
@@ -142,7 +144,9 @@ bool DecodeLoop::verify_step(StepMode mode) {
   const size_t first_node = final_ ? static_cast<size_t>(pending) + 1 : 1;
   end_thinking(tree, first_node);
   const int64_t right = static_cast<int64_t>(acceptance_.nodes.size());
-  commit(mode, tree, {.committed = final_ ? right - pending : right, .verify_outcome = verify_outcome});
+  if (limit_ && !final_) verify_outcome.lossless_tokens = right;
+  commit(mode, tree,
+         {.committed = final_ ? right - pending : right, .verify_outcome = verify_outcome, .wrong_ages = wrong_});
   if (policy_ && mode == StepMode::kFull) policy_->record_full(drafting_.last_ms(), right);
   if (policy_ && pending > 0) {
     chain_.record_refresh(verify_outcome, right - pending);
@@ -179,12 +183,13 @@ const Tree& DecodeLoop::behind_pending() {
 }
 
 // The first pending token was sampled from the full KV; the root behind the last is judged with them.
-VerifyOutcome DecodeLoop::verify_pending(std::span<const int32_t> samples) const {
+VerifyOutcome DecodeLoop::verify_pending(std::span<const int32_t> samples) {
   VerifyOutcome verify_outcome;
   for (size_t i = 0; i < pending_.size(); ++i) {
     ++verify_outcome.judged;
     if (combined_.tokens[i + 1] == samples[i]) continue;
     ++verify_outcome.rejected;
+    wrong_.push_back(static_cast<int32_t>(i));
     if (final_) continue;
     verify_outcome.discarded = static_cast<int64_t>(pending_.size() - 1 - i);
     break;
@@ -306,13 +311,16 @@ bool DecodeLoop::verify_tree(int64_t most_depth) {
   const PendingTree::Verdict verdict = growing_->learn(samples, acceptance_);
   end_thinking(tree, 1);
   const int64_t committed = static_cast<int64_t>(acceptance_.nodes.size());
+  wrong_.clear();
+  if (verdict.rejected > 0) wrong_.push_back(static_cast<int32_t>(verdict.judged - 1));
   commit(StepMode::kRefresh, tree,
          {.committed = committed,
           .accepted_depths = verdict.accepted_depths,
           .verify_outcome = {.judged = verdict.judged,
                              .rejected = verdict.rejected,
                              .recovered = verdict.recovered,
-                             .predicted = predicted}});
+                             .predicted = predicted},
+          .wrong_ages = wrong_});
   if (policy_) policy_->record_refresh(drafting_.last_ms(), 0, predicted, committed);
   const bool going = emit(tree, 1);
   growing_->clear();

@@ -53,7 +53,7 @@ class DecodeLoop {
   bool verify_tree(int64_t most_depth);
   bool step_on_device(StepMode mode, int64_t position);
   const Tree& behind_pending();
-  VerifyOutcome verify_pending(std::span<const int32_t> samples) const;
+  VerifyOutcome verify_pending(std::span<const int32_t> samples);
   void commit(StepMode mode, const Tree& tree, const Outcome& outcome);
   void cut_at_the_end();
   void end_thinking(const Tree& tree, size_t first_node);
@@ -80,6 +80,7 @@ class DecodeLoop {
   Acceptance acceptance_;
   int32_t root_ = -1;             // the last sampled token; it has no row yet
   std::vector<int32_t> pending_;  // tokens before the root whose rows are not in the full KV
+  std::vector<int32_t> wrong_;    // ages of those that the last refresh rejected
   int64_t accepted_ = 0;          // tokens, from the last refresh on, its own included
   bool at_the_end_ = false;       // a refresh comes next: the provisional root would end the run, or thinking ends
 };

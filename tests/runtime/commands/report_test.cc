@@ -141,11 +141,13 @@ TEST(ResultJson, SaysWhatPartialVerificationGave) {
   GenerateResult result = some_result();
   result.speculation.verify = VerifyMode::kLossless;
   constexpr int32_t kDepths[] = {1, 2, 3};
-  const auto record = [&](StepMode mode, int64_t nodes, size_t accepted, int64_t committed, double verify_ms) {
+  const auto record = [&](StepMode mode, int64_t nodes, size_t accepted, int64_t committed, double verify_ms,
+                          int64_t age) {
     result.speculation.record(mode, {.nodes = nodes,
                                      .proposed = 7,
                                      .committed = committed,
                                      .levels = 4,
+                                     .age = age,
                                      .accepted_depths = std::span(kDepths).first(accepted),
                                      .draft_ms = 2,
                                      .verify_ms = verify_ms});
@@ -175,7 +177,17 @@ TEST(ResultJson, SaysWhatPartialVerificationGave) {
                                           {"discarded", 2},
                                           {"rescued", 3},
                                           {"foretold", 8.25},
-                                          {"overturn_rate", 0.25}}));
+                                          {"overturn_rate", 0.111}}));
+  EXPECT_EQ(speculation["by_age"],
+            json({{"tokens", 8}, {"steps", {2, 1}}, {"accepted", {2, 3}}, {"judged", {8, 1}}, {"overturned", {0, 1}}}));
+  Speculation twice = result.speculation;
+  twice.verify_outcome.lossless_tokens = 5;
+  twice.add(result.speculation);
+  result.speculation = twice;
+  const json both = json::parse(result_json(result))["speculation"];
+  EXPECT_EQ(both["by_age"]["judged"], json({16, 2}));
+  EXPECT_EQ(both["by_age"]["accepted"], json({4, 6}));
+  EXPECT_EQ(both["pending"]["lossless_tokens"], 5);
   EXPECT_EQ(speculation["offered_by_depth"], json({3, 3, 3, 3}));
   EXPECT_EQ(speculation["accepted_by_depth"], json({2, 2, 1}));
 }
