@@ -41,7 +41,7 @@ def lossless():
             ("H100, 60K, Q4_K, int8 copy", "partial_h100_copies.json", 61440, {"partial_kv": "int8"}),
             ("H100, 60K, Q4_K, int4 copy", "partial_h100_copies.json", 61440, {"partial_kv": "int4"}),
             ("H100, 60K, Q4_K, blocks", "partial_h100_copies.json", 61440, {"partial_kv": "blocks"})):
-        for draft, short in (("none", "none"), ("draft-eagle3", "EAGLE-3"), ("ngram-simple", "look-up")):
+        for draft, short in (("none", "none"), ("draft-eagle3", "EAGLE-3")):
             if any(row.get("draft") == draft for row in load(name)["rows"]):
                 lines.append([says, short, *lossless_run(name, tokens, draft, **fields)])
     return table(head, grouped(lines))
@@ -115,7 +115,7 @@ def draft_needle():
              "small-lm": "small model, trained with 2,048", "longspec": "LongSpec layer"}
     lines = {}
     for run in load("epyc-2core-draft-needle.json")["runs"]:
-        if run["draft_window"] == 512 and "draft_cache" not in run and run["draft"] != "draft-longspec":
+        if run["draft_window"] in (512, 1024) and "draft_cache" not in run and run["draft"] != "draft-longspec":
             continue
         cache = f"window {number(run['draft_window'])}" if run["draft_window"] else "all"
         if "draft_cache" in run:

@@ -96,13 +96,10 @@ def beside_llama():
 
 def processor_time():
     lines = []
-    for tokens, kind, says in ((36, "short", "AVX-512 BF16"), (36, "short_avx512", "AVX-512"),
-                               (36, "short_avx2", "AVX2"), (7678, "gpl3", "AVX-512 BF16"),
-                               (7678, "gpl3_avx512", "AVX-512")):
+    for kind, says in (("short", "AVX-512 BF16"), ("short_avx512", "AVX-512"), ("short_avx2", "AVX2")):
         ms = load(f"epyc-2core-llama-processor-time_{kind}.json")["processor_ms_per_token"]
-        lines.append([number(tokens), says, *(digits(ms[key]) if key in ms else ""
-                                          for key in ("headrace keep", "headrace dtype", "llama.cpp"))])
-    return table("tokens | instruction set | kept | dequantised | llama.cpp", lines)
+        lines.append([says, *(digits(ms[key]) for key in ("headrace keep", "headrace dtype", "llama.cpp"))])
+    return table("instruction set | kept | dequantised | llama.cpp", lines)
 
 
 # Perplexity
@@ -152,9 +149,9 @@ def attention():
 
 def other_kernels():
     prefill = "kernel_bench_h200_prefill_attention.jsonl"
-    lines = [[f"prefill attention, {number(count)} queries over 61,440 rows", seconds(row["us"] / 1000),
-              f"{row['TFLOP/s']:.0f} TFLOP/s, {row['of_ceiling']:.0%} of `mma.sync`"]
-             for count in (2048, 61440) for row in [find_one(prefill, queries=count)]]
+    row = find_one(prefill, queries=61440)
+    lines = [["prefill attention, 61,440 queries over 61,440 rows", seconds(row["us"] / 1000),
+              f"{row['TFLOP/s']:.0f} TFLOP/s, {row['of_ceiling']:.0%} of `mma.sync`"]]
     rest = "kernel_bench_h200_remainders.jsonl"
     for kernel, says in (("encode_remainders", "encoding the remainders of 2,048 rows"),
                         ("decode_remainders", "exact rows of an int8 copy and remainders, 8,192 rows")):
@@ -198,19 +195,19 @@ def tokenizing():
 # Disk, prefixes, server, profile
 
 def disk_rate():
-    return table("machine | rounds | disk tier's rate / fio's | standard error | fio / the fio before it, error", [
-        [says, run["rounds"], f"{run['spill_by_fio_percent']}%", f"{run['error_percent']}%",
-         f"{run['fio_by_fio_error_percent']}%"]
-        for says, run in (("H200", load("spill_fio_h200.json")),
-                          ("EPYC, the CPU as device", load("spill_fio_epyc-2core.json")))])
+    shares = [f"{run['spill_by_fio_percent']}% of fio's rate ({says}, {run['rounds']} rounds, standard error "
+              f"{run['error_percent']}%)" for says, run in (
+                  ("H200", load("spill_fio_h200.json")),
+                  ("EPYC, the CPU as device", load("spill_fio_epyc-2core.json")))]
+    return textwrap.fill(f"It reaches {' and '.join(shares)}.", 120)
 
 
 def disk_steps():
-    return table("machine | steps | a step, median | of the floor | disk busy | verifying delayed it by", [
-        [says, run["steps"], f"{number(run['ms_median'])} ms", f"{run['over_floor_median']:.3f}",
-         f"{run['disk_busy_share_median']:.1%}", f"{run['verify_late_share']:.1%}"]
-        for says, run in (("H200", load("spill_step_bench_h200.json")["summary"]),
-                          ("H200, another one", load("spill_step_bench_h200_again.json")["summary"]))])
+    run = load("spill_step_bench_h200.json")["summary"]
+    return textwrap.fill(
+        f"The median of {run['steps']} steps on the H200 is {number(run['ms_median'])} ms, "
+        f"{run['over_floor_median']:.3f} of the floor. The disk is busy for {run['disk_busy_share_median']:.1%} of it, "
+        f"and verifying delays it by {run['verify_late_share']:.1%}.", 120)
 
 
 def prefixes():
@@ -243,20 +240,19 @@ def server():
         ["a request of one token, as its client sees it, less its run", f"{run['request_ms']['median']:.2f} ms", "1 ms"],
         line("time a token of the stream, over `generate`", decode_run["stream_over_generate"], "2%"),
         line("the connection thread's share of the processor time", decode_run["stream_share_of_processor"]),
-        line(f"first token of a second question of {serve['tokens']['short']} tokens, over the engine's time",
-             serve["short"], "5%"),
-        line(f"the same, {serve['tokens']['long']} tokens", serve["long"], "5%"),
-        line(f"the same in a chat on a pipe, {chat['tokens']['short']} tokens", chat["short"], "5%"),
-        line(f"the same, {chat['tokens']['long']} tokens", chat["long"], "5%")])
+        *([f"first token of a second question of {run['tokens']['short']} or {run['tokens']['long']} tokens, over the "
+           f"engine's time{where}", f"{run['short']['median']:.1%}, {run['long']['median']:.1%}", "5%"]
+          for where, run in (("", serve), ("; in a chat on a pipe", chat)))])
 
 
 def profile():
     rates, fio = load("profile_h200.json"), load("fio_h200.json")
-    lines = [["link, to the device / to the host", f"{rates['rates']['to_device_gb_per_s']:.1f} / "
-              f"{rates['rates']['to_host_gb_per_s']:.1f} GB/s", ""]]
-    lines += [[test["test"], f"{test['profile_gb_per_s']:.2f} GB/s", f"{test['fio_gb_per_s']:.2f} GB/s"]
-              for test in fio["tests"] if "1024 KiB" in test["test"]]
-    return table("one H200 | `headrace profile` | fio, in turns", lines)
+    disk = [f"{test['test'].split(',')[0]}s of {test['profile_gb_per_s']:.2f} GB/s ({test['fio_gb_per_s']:.2f})"
+            for test in fio["tests"] if "1024 KiB" in test["test"]]
+    return textwrap.fill(
+        f"On one H200 `headrace profile` has {rates['rates']['to_device_gb_per_s']:.1f} GB/s to the device and "
+        f"{rates['rates']['to_host_gb_per_s']:.1f} to the host, and of the disk, fio in turns beside it, "
+        f"{' and '.join(disk)}.", 120)
 
 
 # Prefill in 8 bits, heads of 256, recurrence

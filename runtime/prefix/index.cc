@@ -29,12 +29,6 @@ void PrefixIndex::remove(const PrefixKey& key) {
   entries_.erase(it);
 }
 
-void PrefixIndex::clear() {
-  entries_.clear();
-  children_.clear();
-  bytes_ = 0;
-}
-
 const PrefixEntry* PrefixIndex::find(const PrefixKey& key) const {
   const auto it = entries_.find(key);
   return it == entries_.end() ? nullptr : &it->second;

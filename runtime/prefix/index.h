@@ -33,7 +33,6 @@ class PrefixIndex {
  public:
   void add(PrefixEntry entry);  // replaces an entry with the same key
   void remove(const PrefixKey& key);
-  void clear();
   const PrefixEntry* find(const PrefixKey& key) const;
   void touch(const PrefixKey& key, int64_t used_ns);
   const std::map<PrefixKey, PrefixEntry>& entries() const { return entries_; }
