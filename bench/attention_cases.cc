@@ -47,7 +47,7 @@ class Attention {
       const std::byte* const k = layer + 2 * range.begin * row_bytes;
       const int64_t rows = std::min(bench_.context, range.end()) - range.begin;
       const int64_t part =
-          bench_.part_rows > 0 ? bench_.part_rows : attention_part_rows(range.begin, bench_.shape.kv_heads);
+          bench_.part_rows > 0 ? bench_.part_rows : attention_part_rows(range.begin, bench_.shape.kv_heads, type, type);
       for (int64_t at = 0; at < rows; at += part) {
         const int64_t skipped = low_bit(type) ? 0 : at * row_bytes / bench_.shape.kv_heads;
         list.push_back({.k = k + skipped,

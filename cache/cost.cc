@@ -170,8 +170,8 @@ double attention_ms(const CostInput& in, int64_t queries, int64_t rows, const Ro
   if (!in.rates.gpu) return ms;
   if (pace == nullptr && m.head_dim > 128) ms = std::max(ms, gb_ms(bytes, kWideGbPerS));
   const int64_t last = segment_range(segments_for(rows) - 1).begin;
-  const int64_t longest =
-      std::min({rows, segment_range(segment_of(last)).rows, attention_part_rows(last, m.kv_heads)});
+  const int64_t longest = std::min(
+      {rows, segment_range(segment_of(last)).rows, attention_part_rows(last, m.kv_heads, shape.k_type, shape.v_type)});
   const double block = row_bytes / static_cast<double>(m.kv_heads) * static_cast<double>(longest);
   const double hidden_us = m.quantised.empty() ? 0 : layers * kTailUs;
   return std::max(ms, gb_ms(block, kBlockGbPerS) - hidden_us * 1e-3) + layers * kPrefixUs * 1e-3;

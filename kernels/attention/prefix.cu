@@ -101,6 +101,14 @@ constexpr int kFoldFloats = 16384;  // of o that a block has at once
 constexpr int kMostParts = static_cast<int>(kMaxPrefixParts);
 static_assert(kMostParts % 32 == 0);
 
+// What the fold needs of a call: params with all segments are 8 KiB, which a launch copies.
+struct FoldParams {
+  AttentionShape shape;
+  AttentionState state, scratch;
+  int64_t segment_count;
+  void* out;
+};
+
 // States that a block has at once; they are folded one such batch after the other.
 __host__ __device__ constexpr int fold_batch(int dim) {
   const int room = kFoldFloats / dim;
@@ -116,7 +124,7 @@ struct FoldShared {
   float rotated_l;               // after that fold
   alignas(16) float o[1];        // [fold_batch(), head_dim]
 };
-int fold_shared_bytes(const PrefixAttentionParams& params) {
+int fold_shared_bytes(const FoldParams& params) {
   const int dim = static_cast<int>(params.shape.head_dim);
   const int states = std::min(static_cast<int>(params.segment_count), fold_batch(dim));
   return static_cast<int>(sizeof(FoldShared)) + std::max(states, 1) * dim * 4;  // what is rotated has a row, too
@@ -124,7 +132,7 @@ int fold_shared_bytes(const PrefixAttentionParams& params) {
 
 // The same for states that have more copies than the block has threads.
 template <int kBytes>
-__device__ void fetch_long_states(const PrefixAttentionParams& params, int begin, int count, float* to) {
+__device__ void fetch_long_states(const FoldParams& params, int begin, int count, float* to) {
   const int dim = static_cast<int>(params.shape.head_dim);
   const int64_t state = params.shape.queries * params.shape.heads * dim;
   for (int n = 0; n < count; ++n) {
@@ -137,7 +145,7 @@ __device__ void fetch_long_states(const PrefixAttentionParams& params, int begin
 
 // Copies the o of `count` states of one query head from `begin` on, kBytes per copy.
 template <int kBytes>
-__device__ inline void fetch_states(const PrefixAttentionParams& params, int begin, int count, float* to) {
+__device__ inline void fetch_states(const FoldParams& params, int begin, int count, float* to) {
   const int dim = static_cast<int>(params.shape.head_dim);
   const int copies = dim * 4 / kBytes, at_once = kFoldThreads / copies;
   if (at_once == 0) return fetch_long_states<kBytes>(params, begin, count, to);
@@ -198,7 +206,7 @@ __device__ inline float2 fold_states(const FoldShared& shared, int begin, int co
   return into;
 }
 
-__device__ inline void write_out(const PrefixAttentionParams& params, int64_t index, float o, float l) {
+__device__ inline void write_out(const FoldParams& params, int64_t index, float o, float l) {
   // + 0: a zero's sign must not depend on rows with weight 0.
   store_one(params.out, params.shape.type, index, __fadd_rn(__fdiv_rn(o, l), 0.0f));
 }
@@ -226,7 +234,7 @@ struct Folded {
 
 // What the segments' states of int4 rows, folded into an empty one, are once they are rotated back: folded into the
 // query's.
-__device__ inline void fold_rotated(const PrefixAttentionParams& params, FoldShared& shared, const Folded& folded,
+__device__ inline void fold_rotated(const FoldParams& params, FoldShared& shared, const Folded& folded,
                                     float segments_m) {
   const int dim = static_cast<int>(params.shape.head_dim);
   const int64_t to = blockIdx.x;
@@ -262,7 +270,7 @@ __device__ inline void fold_rotated(const PrefixAttentionParams& params, FoldSha
 
 // A block: one query head. Fetches a batch of states at once; then each thread folds its elements of o, and l.
 template <bool kRotate>
-__global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constant__ PrefixAttentionParams params) {
+__global__ void __launch_bounds__(kFoldThreads) fold_prefix(const __grid_constant__ FoldParams params) {
   extern __shared__ __align__(16) unsigned char memory[];
   FoldShared& shared = *reinterpret_cast<FoldShared*>(memory);
   const int count = static_cast<int>(params.segment_count), dim = static_cast<int>(params.shape.head_dim);
@@ -373,8 +381,9 @@ void prefix_attention(const PrefixAttentionParams& params, Stream& stream) {
     if (params.beside_tail) on.join();
   }
   const dim3 states(static_cast<unsigned>(params.shape.queries * params.shape.heads));
-  launch(rotated ? fold_prefix<true> : fold_prefix<false>, "fold_prefix", states, kFoldThreads,
-         fold_shared_bytes(params), params, on);
+  const FoldParams fold{params.shape, params.state, params.scratch, params.segment_count, params.out};
+  launch(rotated ? fold_prefix<true> : fold_prefix<false>, "fold_prefix", states, kFoldThreads, fold_shared_bytes(fold),
+         fold, on);
 }
 
 }  // namespace headrace::kernels::cuda

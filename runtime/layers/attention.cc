@@ -62,8 +62,9 @@ void PrefixFold::add(const KvSegment& segment) {
   if (segment.position >= launches_.end_row || segment.rows <= 0) return;  // beyond every query's prefix
   // All of its parts, also those beyond, so that the number of segments says how many launches there are.
   const AttentionShape& shape = params_.shape;
-  const int64_t part = launches_.in_parts ? attention_part_rows(segment.position, shape.kv_heads)
-                                          : static_cast<int64_t>(segment.rows);
+  const int64_t part = launches_.in_parts
+                           ? attention_part_rows(segment.position, shape.kv_heads, shape.k_type, shape.v_type)
+                           : static_cast<int64_t>(segment.rows);
   const auto rows = static_cast<int32_t>(part);
   for (int32_t first = 0; first < segment.rows; first += rows) {
     const auto left_out = static_cast<int32_t>(

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cache/attention_parts.h"
+#include "kernels/attention/op.h"
 
 namespace headrace {
 namespace {
@@ -77,26 +78,27 @@ TEST(Layout, SegmentsAreInWholePages) {
 // Parts of a segment are whole tiles and divide it, are never smaller than those before, and are longer where more KV
 // heads share the work. Those of 131,072 rows are read in one call.
 TEST(Layout, AttentionReadsSegmentsInParts) {
-  int64_t fewest = 0;
-  for (const int64_t kv_heads : {1, 2, 3, 4, 5, 8, 16, 64}) {
-    int64_t parts = 0, before = 0;
-    for (int64_t i = 0; i < segments_for(131072); ++i) {
-      const SegmentRange range = segment_range(i);
-      const int64_t rows = attention_part_rows(range.begin, kv_heads);
-      EXPECT_EQ(rows % kPrefixTile, 0) << range.begin;
-      EXPECT_EQ(range.rows % rows, 0) << range.begin;
-      EXPECT_GE(rows, before) << range.begin;
-      before = rows;
-      parts += range.rows / rows;
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kInt8, DType::kInt4}) {
+    int64_t fewest = kMaxPrefixParts;
+    for (const int64_t kv_heads : {1, 2, 3, 4, 5, 8, 16, 64}) {
+      int64_t parts = 0, before = 0;
+      for (int64_t i = 0; i < segments_for(131072); ++i) {
+        const SegmentRange range = segment_range(i);
+        const int64_t rows = attention_part_rows(range.begin, kv_heads, type, type);
+        EXPECT_EQ(rows % kPrefixTile, 0) << range.begin;
+        EXPECT_EQ(range.rows % rows, 0) << range.begin;
+        EXPECT_GE(rows, before) << range.begin;
+        before = rows;
+        parts += range.rows / rows;
+      }
+      EXPECT_LE(parts, fewest) << kv_heads << " heads of " << dtype_name(type);
+      fewest = parts;
     }
-    EXPECT_LE(parts, kv_heads == 1 ? 2 * kMaxPrefixParts : kMaxPrefixParts) << kv_heads;
-    if (fewest > 0) EXPECT_LE(parts, fewest) << kv_heads;
-    fewest = parts;
   }
-  EXPECT_EQ(attention_part_rows(0, 8), 256);
-  EXPECT_EQ(attention_part_rows(20480, 8), 1024);
-  EXPECT_EQ(attention_part_rows(20480, 4), 512);
-  EXPECT_EQ(attention_part_rows(40960, 8), 2048);
+  EXPECT_EQ(attention_part_rows(20480, 8, DType::kBF16, DType::kBF16), 1024);
+  EXPECT_EQ(attention_part_rows(40960, 8, DType::kBF16, DType::kBF16), 2048);
+  EXPECT_EQ(attention_part_rows(40960, 8, DType::kInt8, DType::kBF16), 1024) << "one of the two";
+  EXPECT_EQ(attention_part_rows(40960, 4, DType::kInt4, DType::kInt4), 1024);
 }
 
 TEST(Layout, ARowOfLlama8BIs128KiB) {
