@@ -24,13 +24,14 @@ LayerWidths LayerWidths::of(int64_t hidden, std::span<const LayerSpec> layers) {
   return widths;
 }
 
-ExpertsWork ExpertsWork::carve(const LayerWidths& widths, DType type, int64_t rows, BumpAllocator& allocator) {
-  const int64_t part = widths.int8_experts ? rows : std::min(rows, kExpertPartRows), pairs = part * widths.used;
+ExpertsWork ExpertsWork::carve(const LayerWidths& widths, const LayerWorkSize& size, BumpAllocator& allocator) {
+  const int64_t part = widths.int8_experts ? size.rows : std::min(size.rows, kExpertPartRows);
+  const int64_t pairs = part * widths.used;
   const auto rows_of = [&](int64_t width) -> void* {
-    return allocator.take_bytes(static_cast<uint64_t>(pairs * width) * dtype_bytes(type));
+    return allocator.take_bytes(static_cast<uint64_t>(pairs * width) * dtype_bytes(size.type));
   };
   ExpertsWork work;
-  work.scores = allocator.take<float>(rows * widths.experts);
+  work.scores = allocator.take<float>(size.rows * widths.experts);
   work.chosen = allocator.take<int32_t>(pairs);
   work.shares = allocator.take<float>(pairs);
   work.begin = allocator.take<int32_t>(widths.experts + 1);
@@ -38,17 +39,16 @@ ExpertsWork ExpertsWork::carve(const LayerWidths& widths, DType type, int64_t ro
   if (widths.int8_experts) return work;
   work.from = allocator.take<int32_t>(pairs);
   work.present = allocator.take<int32_t>(std::min(widths.experts, pairs));
-  work.x = rows_of(widths.hidden);
+  if (size.backend == Backend::kCpu) work.x = rows_of(widths.hidden);
   work.gate_up = rows_of(2 * widths.expert_ffn);
   work.activated = rows_of(widths.expert_ffn);
   work.y = allocator.take<float>(pairs * widths.hidden);
   return work;
 }
 
-LayerWork LayerWork::carve(const LayerWidths& widths, DType type, DType hidden_type, int64_t rows,
-                           BumpAllocator& allocator) {
+LayerWork LayerWork::carve(const LayerWidths& widths, const LayerWorkSize& size, BumpAllocator& allocator) {
   const auto rows_of = [&](int64_t width) -> void* {
-    return allocator.take_bytes(static_cast<uint64_t>(rows * width) * dtype_bytes(type));
+    return allocator.take_bytes(static_cast<uint64_t>(size.rows * width) * dtype_bytes(size.type));
   };
   LayerWork work;
   work.normed = rows_of(widths.hidden);
@@ -56,14 +56,15 @@ LayerWork LayerWork::carve(const LayerWidths& widths, DType type, DType hidden_t
   work.attention = rows_of(widths.out);
   work.gate_up = rows_of(2 * widths.ffn);
   work.activated = rows_of(widths.ffn);
-  if (widths.experts > 0) work.experts = ExpertsWork::carve(widths, type, rows, allocator);
+  if (widths.experts > 0) work.experts = ExpertsWork::carve(widths, size, allocator);
   if (!widths.output_norms) return work;
   work.branch = work.normed;  // free whenever a branch is added
-  if (hidden_type != type || widths.experts_beside) {
-    work.branch = allocator.take_bytes(static_cast<uint64_t>(rows * widths.hidden) * dtype_bytes(hidden_type));
+  if (size.hidden_type != size.type || widths.experts_beside) {
+    work.branch =
+        allocator.take_bytes(static_cast<uint64_t>(size.rows * widths.hidden) * dtype_bytes(size.hidden_type));
   }
   if (widths.experts_beside) {
-    work.dense = allocator.take_bytes(static_cast<uint64_t>(rows * widths.hidden) * dtype_bytes(hidden_type));
+    work.dense = allocator.take_bytes(static_cast<uint64_t>(size.rows * widths.hidden) * dtype_bytes(size.hidden_type));
   }
   return work;
 }

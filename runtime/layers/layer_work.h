@@ -27,6 +27,13 @@ struct LayerWidths {
   static LayerWidths of(const ModelConfig& config) { return of(config.hidden, config.layers); }
 };
 
+// Of buffers for up to `rows` rows.
+struct LayerWorkSize {
+  Backend backend;
+  DType type, hidden_type;  // of all activations but the residual stream, and of that
+  int64_t rows;
+};
+
 // Room for what a layer with experts computes. A part is the rows that go through the experts together: all of a pass
 // in 8 bits, where only what chooses experts is here.
 constexpr int64_t kExpertPartRows = 512;
@@ -38,12 +45,12 @@ struct ExpertsWork {
   int32_t* places = nullptr;   // [part, used]
   int32_t* from = nullptr;     // [part, used]
   int32_t* present = nullptr;  // [min(count, part * used)]
-  void* x = nullptr;           // [part * used, hidden]: room of a grouped product
+  void* x = nullptr;           // [part * used, hidden]: room of a grouped product, on the CPU
   void* gate_up = nullptr;     // [part * used, 2 * width]
   void* activated = nullptr;   // [part * used, width]
   float* y = nullptr;          // [part * used, hidden]
 
-  static ExpertsWork carve(const LayerWidths& widths, DType type, int64_t rows, BumpAllocator& allocator);
+  static ExpertsWork carve(const LayerWidths& widths, const LayerWorkSize& size, BumpAllocator& allocator);
 };
 
 // Room for one layer's activations of up to `rows` rows.
@@ -57,9 +64,7 @@ struct LayerWork {
   void* dense = nullptr;      // [rows, hidden] of the residual stream's type, where experts are beside a dense part
   ExpertsWork experts;
 
-  // `hidden_type`: of the residual stream; all others have `type`.
-  static LayerWork carve(const LayerWidths& widths, DType type, DType hidden_type, int64_t rows,
-                         BumpAllocator& allocator);
+  static LayerWork carve(const LayerWidths& widths, const LayerWorkSize& size, BumpAllocator& allocator);
 };
 
 // States of attention of `rows` queries.
