@@ -110,6 +110,7 @@ void list_experts(const Pass& pass, const LayerWeights& w, int64_t first, int64_
                   .rows = rows,
                   .count = spec.count,
                   .used = spec.used,
+                  .stride = spec.count,
                   .normalise = spec.normalised,
                   .factors = w.experts.factors,
                   .scale = score_scale(w)},
