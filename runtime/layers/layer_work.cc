@@ -17,6 +17,8 @@ LayerWidths LayerWidths::of(int64_t hidden, std::span<const LayerSpec> layers) {
     widths.output_norms = widths.output_norms || layer.output_norms;
     if (!layer.ffn.experts) continue;
     widths.experts_beside = widths.experts_beside || layer.ffn.experts->beside;
+    widths.shared_expert = widths.shared_expert || layer.ffn.experts->shared;
+    widths.scores = std::max(widths.scores, layer.ffn.experts->scores());
     widths.experts = std::max(widths.experts, layer.ffn.experts->count);
     widths.used = std::max(widths.used, layer.ffn.experts->used);
     widths.expert_ffn = std::max(widths.expert_ffn, layer.ffn.experts->width);
@@ -26,19 +28,19 @@ LayerWidths LayerWidths::of(int64_t hidden, std::span<const LayerSpec> layers) {
 
 ExpertsWork ExpertsWork::carve(const LayerWidths& widths, const LayerWorkSize& size, BumpAllocator& allocator) {
   const int64_t part = widths.int8_experts ? size.rows : std::min(size.rows, kExpertPartRows);
-  const int64_t pairs = part * widths.used;
+  const int64_t chosen = part * widths.used, pairs = chosen + (widths.shared_expert ? part : 0);
   const auto rows_of = [&](int64_t width) -> void* {
     return allocator.take_bytes(static_cast<uint64_t>(pairs * width) * dtype_bytes(size.type));
   };
   ExpertsWork work;
-  work.scores = allocator.take<float>(size.rows * widths.experts);
-  work.chosen = allocator.take<int32_t>(pairs);
-  work.shares = allocator.take<float>(pairs);
-  work.begin = allocator.take<int32_t>(widths.experts + 1);
-  work.places = allocator.take<int32_t>(pairs);
+  work.scores = allocator.take<float>(size.rows * widths.scores);
+  work.chosen = allocator.take<int32_t>(chosen);
+  work.shares = allocator.take<float>(chosen);
+  work.begin = allocator.take<int32_t>(widths.scores + 1);
+  work.places = allocator.take<int32_t>(chosen);
   if (widths.int8_experts) return work;
   work.from = allocator.take<int32_t>(pairs);
-  work.present = allocator.take<int32_t>(std::min(widths.experts, pairs));
+  work.present = allocator.take<int32_t>(std::min(widths.scores, pairs));
   if (size.backend == Backend::kCpu) work.x = rows_of(widths.hidden);
   work.gate_up = rows_of(2 * widths.expert_ffn);
   work.activated = rows_of(widths.expert_ffn);
@@ -57,15 +59,13 @@ LayerWork LayerWork::carve(const LayerWidths& widths, const LayerWorkSize& size,
   work.gate_up = rows_of(2 * widths.ffn);
   work.activated = rows_of(widths.ffn);
   if (widths.experts > 0) work.experts = ExpertsWork::carve(widths, size, allocator);
-  if (!widths.output_norms) return work;
-  work.branch = work.normed;  // free whenever a branch is added
-  if (size.hidden_type != size.type || widths.experts_beside) {
-    work.branch =
-        allocator.take_bytes(static_cast<uint64_t>(size.rows * widths.hidden) * dtype_bytes(size.hidden_type));
-  }
-  if (widths.experts_beside) {
-    work.dense = allocator.take_bytes(static_cast<uint64_t>(size.rows * widths.hidden) * dtype_bytes(size.hidden_type));
-  }
+  const auto residual_rows = [&]() -> void* {
+    return allocator.take_bytes(static_cast<uint64_t>(size.rows * widths.hidden) * dtype_bytes(size.hidden_type));
+  };
+  if (widths.output_norms) work.branch = work.normed;  // free whenever a branch is added
+  const bool other_type = widths.output_norms && size.hidden_type != size.type;
+  if (other_type || widths.experts_beside || widths.shared_expert) work.branch = residual_rows();
+  if (widths.experts_beside) work.dense = residual_rows();
   return work;
 }
 
