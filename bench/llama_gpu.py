@@ -22,6 +22,10 @@ SHAPES = {
     # experts: how many there are, how many a token uses, and their width.
     "qwen3-30b-a3b": dict(arch="qwen3moe", layers=48, hidden=2048, heads=32, kv=4, dim=128, ffn=0, vocab=151936,
                           theta=1000000.0, qk_norm=True, experts=(128, 8, 768)),
+    # shared: the width of an expert that all tokens have.
+    "qwen3.6-35b-a3b": dict(arch="qwen35moe", layers=40, hidden=2048, heads=16, kv=2, dim=256, ffn=0, vocab=248320,
+                            theta=10000000.0, qk_norm=True, rotated=64, delta=(16, 32, 128), experts=(256, 8, 512),
+                            shared=512),
 }
 F32, Q4_K, Q5_K, Q6_K = 0, 12, 13, 14
 BLOCK_BYTES = {Q4_K: 144, Q5_K: 176, Q6_K: 210}  # of 256 values
@@ -59,8 +63,13 @@ def feed_forward(s, larger):
     if "experts" not in s:
         return [("ffn_gate", (hidden, ffn), Q4_K), ("ffn_up", (hidden, ffn), Q4_K), ("ffn_down", (ffn, hidden), larger)]
     count, _, width = s["experts"]
-    return [("ffn_gate_inp", (hidden, count), F32), ("ffn_gate_exps", (hidden, width, count), Q4_K),
-            ("ffn_up_exps", (hidden, width, count), Q4_K), ("ffn_down_exps", (width, hidden, count), larger)]
+    parts = [("ffn_gate_inp", (hidden, count), F32), ("ffn_gate_exps", (hidden, width, count), Q4_K),
+             ("ffn_up_exps", (hidden, width, count), Q4_K), ("ffn_down_exps", (width, hidden, count), larger)]
+    if "shared" in s:
+        shared = s["shared"]
+        parts += [("ffn_gate_inp_shexp", (hidden, 1), F32), ("ffn_gate_shexp", (hidden, shared), Q4_K),
+                  ("ffn_up_shexp", (hidden, shared), Q4_K), ("ffn_down_shexp", (shared, hidden), larger)]
+    return parts
 
 
 def tensors(s):
@@ -140,6 +149,8 @@ def write_gguf(path, s, words=False):
     if "experts" in s:
         count, used, width = s["experts"]
         integers |= {"expert_count": count, "expert_used_count": used, "expert_feed_forward_length": width}
+    if "shared" in s:
+        integers["expert_shared_feed_forward_length"] = s["shared"]
     pairs = [("general.architecture", 8, text(arch)), ("general.file_type", 4, struct.pack("<I", 15)),
              *(vocabulary(s["vocab"]) if words else [("tokenizer.ggml.model", 8, text("no_vocab"))])]
     pairs += [(f"{arch}.{key}", 4, struct.pack("<I", value)) for key, value in integers.items()]

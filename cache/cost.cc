@@ -190,9 +190,10 @@ double layers_ms(const CostInput& in, int64_t rows) {
   const ModelSizes& m = in.model;
   if (!in.rates.gpu) return static_cast<double>(m.layers) * kCpuLayerUs * 1e-3;
   const double us = !m.quantised.empty() && rows <= kFusedRows ? kFusedLayerUs : kLayerUs;
-  const int more = (m.qk_norm ? 2 : 0) + (m.gated ? 1 : 0) + (m.experts.count > 0 ? kExpertKernels : 0);
+  const int more = (m.qk_norm ? 2 : 0) + (m.gated ? 1 : 0), experts = m.experts.count > 0 ? kExpertKernels : 0;
   return (static_cast<double>(m.attention_layers()) * (us + more * kSmallKernelUs) +
-          static_cast<double>(m.recurrent.layers) * (us - kTailUs)) *
+          static_cast<double>(m.recurrent.layers) * (us - kTailUs) +
+          static_cast<double>(m.layers) * experts * kSmallKernelUs) *
          1e-3;
 }
 

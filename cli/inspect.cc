@@ -122,8 +122,10 @@ void print_json(const Checkpoint& model, const ModelFacts& facts, bool tensors) 
                       {"loaded_bytes", facts.loaded_bytes},
                       {"kv_bytes_per_token", facts.kv_bytes_per_token},
                       {"tokens_in_24_gib", facts.tokens_in_card}};
-  if (const std::optional<ExpertsSpec>& experts = c.layers.front().ffn.experts)
+  if (const std::optional<ExpertsSpec>& experts = c.layers.front().ffn.experts) {
     out["experts"] = {{"count", experts->count}, {"used", experts->used}, {"ffn", experts->width}};
+    if (experts->shared) out["experts"]["shared_ffn"] = c.layers.front().ffn.width;
+  }
   for (const auto& [type, sum] : facts.types) {
     out["types"][type] = {{"tensors", sum.tensors}, {"bytes", sum.stored_bytes}, {"loaded_bytes", sum.loaded_bytes}};
   }

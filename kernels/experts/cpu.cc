@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "kernels/cpu/for_rows.h"
 #include "kernels/experts/bodies.h"
@@ -52,7 +53,7 @@ void choose(const float* scores, const RouteParams& p, int32_t* experts) {
 
 void route(const RouteParams& params, ThreadPool& pool) {
   for_rows(pool, params.rows, params.count * (params.used + 16), [&](int64_t row) {
-    const float* const scores = params.scores + row * params.count;
+    const float* const scores = params.scores + row * params.stride;
     int32_t* const experts = params.experts + row * params.used;
     float* const shares = params.shares + row * params.used;
     choose(scores, params, experts);
@@ -85,23 +86,28 @@ void list_pairs(const ListPairsParams& params, ThreadPool&) {
     params.places[i] = next[params.experts[i]]++;
     if (params.from != nullptr) params.from[params.places[i]] = static_cast<int32_t>(i / params.used);
   }
+  if (params.shared) params.begin[params.count + 1] = static_cast<int32_t>(params.all_places());
+  if (params.from != nullptr) std::iota(params.from + params.pairs, params.from + params.all_places(), 0);
   if (params.present == nullptr) return;
   int32_t* present = params.present;
-  for (int64_t e = 0; e < params.count; ++e) {
+  for (int64_t e = 0; e < params.all_experts(); ++e) {
     if (params.begin[e] < params.begin[e + 1]) *present++ = static_cast<int32_t>(e);
   }
-  std::fill(present, params.present + std::min(params.pairs, params.count), -1);
+  std::fill(present, params.present + params.most_present(), -1);
 }
 
 void add_experts(const AddExpertsParams& params, ThreadPool& pool) {
   for_rows(pool, params.rows, params.cols * params.used, [&](int64_t row) {
     const int32_t* const places = params.places + row * params.used;
     const float* const shares = params.shares + row * params.used;
+    const SharedOutput& shared = params.shared;
+    const float share = shared.y == nullptr ? 0 : 1 / (1 + std::exp(-shared.gates[row * shared.stride]));
     for (int64_t col = 0; col < params.cols; ++col) {
       float sum = 0;
       for (int64_t r = 0; r < params.used; ++r)
         sum = std::fma(shares[r], load(params.y, places[r] * params.cols + col, params.y_type), sum);
       const int64_t element = row * params.cols + col;
+      if (shared.y != nullptr) sum = std::fma(share, load(shared.y, element, shared.type), sum);
       if (params.residual != nullptr) sum = load(params.residual, element, params.type) + sum;
       store(params.out, element, params.type, sum);
     }

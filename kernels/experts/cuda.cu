@@ -59,7 +59,7 @@ __device__ int take_largest(int count, uint32_t (&keys)[kKeys]) {
 // A warp chooses a row's experts. Returns the expert of the rank that the lane has.
 __device__ int route_row(const RouteParams& p, int64_t row) {
   const int lane = threadIdx.x % 32, count = static_cast<int>(p.count), used = static_cast<int>(p.used);
-  const float* const scores = p.scores + row * p.count;
+  const float* const scores = p.scores + row * p.stride;
   uint32_t keys[kKeys];
   load_keys(scores, count, keys);
   int mine = 0;
@@ -93,8 +93,23 @@ __global__ void __launch_bounds__(kThreads) route_kernel(RouteParams p) {
 
 // ---- list_pairs -----------------------------------------------------------------------------------------------------
 
-// Writes the expert's place among those that have pairs, and what follows the last of them. All threads call it.
-__device__ void list_present(const ListPairsParams& p, int expert) {
+// What is listed of an expert that has all rows, behind `others` experts that have pairs, and what follows the last of
+// those. All threads call it; `threads` of them, and this is one.
+__device__ void list_end(const ListPairsParams& p, int others, int thread, int threads) {
+  const int pairs = static_cast<int>(p.pairs), places = pairs + (p.shared ? pairs / static_cast<int>(p.used) : 0);
+  if (p.shared && thread == 0) p.begin[p.count + 1] = places;
+  if (p.from != nullptr) {
+    for (int i = pairs + thread; i < places; i += threads) p.from[i] = i - pairs;
+  }
+  if (p.present == nullptr) return;
+  const int experts = static_cast<int>(p.count) + (p.shared ? 1 : 0), most = places < experts ? places : experts;
+  for (int i = others + thread; i < most; i += threads) {
+    p.present[i] = p.shared && i == others ? static_cast<int>(p.count) : -1;
+  }
+}
+
+// Writes the expert's place among those that have pairs. Returns how many do. All threads call it.
+__device__ int list_present(const ListPairsParams& p, int expert) {
   __shared__ uint32_t has_pairs[kMaxExperts / 32];  // a bit an expert
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < kMaxExperts / 32) has_pairs[thread] = 0;
@@ -103,24 +118,21 @@ __device__ void list_present(const ListPairsParams& p, int expert) {
     atomicOr(&has_pairs[p.experts[i] / 32], 1u << p.experts[i] % 32);
   }
   __syncthreads();
-  if (thread != 0) return;
-  const int most = static_cast<int>(p.pairs < p.count ? p.pairs : p.count);
   int before = 0, all = 0;
   for (int i = 0; i < kMaxExperts / 32; ++i) {
     const uint32_t bits = has_pairs[i];
     if (i == expert / 32) before = all + __popc(bits & ((1u << expert % 32) - 1));
     all += __popc(bits);
   }
-  if (has_pairs[expert / 32] >> expert % 32 & 1) p.present[before] = expert;
-  if (expert + 1 == p.count) {
-    for (int i = all; i < most; ++i) p.present[i] = -1;
-  }
+  if (thread == 0 && (has_pairs[expert / 32] >> expert % 32 & 1) != 0) p.present[before] = expert;
+  return all;
 }
 
 // Grid: experts.
 __global__ void __launch_bounds__(kListThreads) list_pairs_kernel(ListPairsParams p) {
   const int expert = static_cast<int>(blockIdx.x), pairs = static_cast<int>(p.pairs);
-  if (p.present != nullptr) list_present(p, expert);
+  const int others = p.present != nullptr ? list_present(p, expert) : 0;
+  if (expert + 1 == p.count) list_end(p, others, static_cast<int>(threadIdx.x), kListThreads);
   int lower = 0, next = 0;
   for (int i = threadIdx.x; i < pairs; i += kListThreads) lower += p.experts[i] < expert ? 1 : 0;
   sum_before(lower, &next);
@@ -176,11 +188,8 @@ __global__ void __launch_bounds__(kChooseThreads) choose_experts_kernel(RoutePar
     lists.begin[thread] = before & 0xffff;
   }
   if (thread == 0) lists.begin[p.count] = pairs;
-  if (lists.present != nullptr) {
-    if (own > 0) lists.present[before >> 16] = thread;
-    const int most = pairs < static_cast<int>(p.count) ? pairs : static_cast<int>(p.count);
-    for (int i = (all >> 16) + thread; i < most; i += threads) lists.present[i] = -1;
-  }
+  if (lists.present != nullptr && own > 0) lists.present[before >> 16] = thread;
+  list_end(lists, all >> 16, thread, threads);
   __syncthreads();
   for (int i = thread; i < pairs; i += threads) {
     const int row = i / used, expert = p.experts[i], place = begin[expert] + chosen_by[expert].before(row);
@@ -201,8 +210,12 @@ __global__ void __launch_bounds__(kAddThreads) add_experts_kernel(AddExpertsPara
   if (col >= p.cols) return;
   const int count = static_cast<int>(p.cols - col < kChunk ? p.cols - col : kChunk);
   const int used = static_cast<int>(p.used);
-  float sum[kChunk] = {}, residual[kChunk];
+  float sum[kChunk] = {}, residual[kChunk], shared[kChunk], share = 0.0f;
   if (p.residual != nullptr) load_chunk(p.type, p.residual, row * p.cols + col, count, aligned, residual);
+  if (p.shared.y != nullptr) {
+    load_chunk(p.shared.type, p.shared.y, row * p.cols + col, count, aligned, shared);
+    share = 1.0f / (expf(-p.shared.gates[row * p.shared.stride]) + 1.0f);
+  }
   for (int first = 0; first < used; first += kAtOnce) {
     int64_t places[kAtOnce];
     float shares[kAtOnce], y[kAtOnce][kChunk];
@@ -223,6 +236,10 @@ __global__ void __launch_bounds__(kAddThreads) add_experts_kernel(AddExpertsPara
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) sum[i] = fmaf(shares[r], y[r][i], sum[i]);
     }
+  }
+  if (p.shared.y != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) sum[i] = fmaf(share, shared[i], sum[i]);
   }
   if (p.residual != nullptr) {
 #pragma unroll
@@ -254,9 +271,11 @@ bool choose_experts(const RouteParams& routes, const ListPairsParams& lists, Str
 }
 
 void add_experts(const AddExpertsParams& params, Stream& stream) {
-  const bool aligned = chunks_aligned(params.y, params.y_type, params.cols) &&
-                       chunks_aligned(params.residual, params.type, params.cols) &&
-                       chunks_aligned(params.out, params.type, params.cols);
+  const bool aligned =
+      chunks_aligned(params.y, params.y_type, params.cols) &&
+      chunks_aligned(params.residual, params.type, params.cols) &&
+      (params.shared.y == nullptr || chunks_aligned(params.shared.y, params.shared.type, params.cols)) &&
+      chunks_aligned(params.out, params.type, params.cols);
   launch_on(cuda_stream(stream), "add_experts", {params.rows, ceil_div(params.cols, kAddThreads * kChunk), kAddThreads},
             add_experts_kernel, params, aligned);
 }

@@ -28,7 +28,7 @@ Weight in_two_parts(const RouterParams& params) {
 }  // namespace
 
 void router(const RouterParams& params, Stream& stream) {
-  CHECK(params.rows >= 0 && params.count > 1 && params.count <= kMaxExperts && params.cols > 0, "rows=", params.rows,
+  CHECK(params.rows >= 0 && params.count > 1 && params.count <= kMaxScores && params.cols > 0, "rows=", params.rows,
         " count=", params.count, " cols=", params.cols);
   CHECK((params.x_type == params.type || params.x_type == DType::kF32) && params.x != params.normed,
         "x_type=", dtype_name(params.x_type));
@@ -61,15 +61,15 @@ void router(const RouterParams& params, Stream& stream) {
 
 void route(const RouteParams& params, Stream& stream) {
   CHECK(params.rows >= 0 && params.used > 0 && params.used <= params.count && params.used <= kMaxUsedExperts &&
-            params.count <= kMaxExperts,
-        "rows=", params.rows, " count=", params.count, " used=", params.used);
+            params.count <= kMaxExperts && params.stride >= params.count,
+        "rows=", params.rows, " count=", params.count, " used=", params.used, " stride=", params.stride);
   if (params.rows == 0) return;
   dispatch(kernels::cpu::route, kernels::cuda::route, params, stream);
 }
 
 void list_pairs(const ListPairsParams& params, Stream& stream) {
-  CHECK(params.pairs >= 0 && params.pairs <= INT32_MAX && params.count > 0 && params.count <= kMaxExperts &&
-            params.used > 0,
+  CHECK(params.pairs >= 0 && params.used > 0 && params.all_places() <= INT32_MAX && params.count > 0 &&
+            params.count <= kMaxExperts,
         "pairs=", params.pairs, " count=", params.count, " used=", params.used);
   dispatch(kernels::cpu::list_pairs, kernels::cuda::list_pairs, params, stream);
 }

@@ -27,7 +27,7 @@ void check(const ProductParams& params) {
   }
 }
 
-void check(const GroupedProductParams& params) {
+void check(const GroupedProductParams& params, Backend backend) {
   CHECK(params.rows >= 0 && params.groups > 0 && params.n > 0 && params.k > 0 && params.most_rows <= params.rows,
         "rows=", params.rows, " groups=", params.groups, " n=", params.n, " k=", params.k);
   CHECK(params.out_type == params.type || params.out_type == DType::kF32, "out_type=", dtype_name(params.out_type),
@@ -35,9 +35,9 @@ void check(const GroupedProductParams& params) {
   CHECK(params.x != nullptr && params.out != nullptr && params.begin != nullptr && params.out != params.x);
   CHECK(params.weight.rows() == params.n && params.weight.cols == params.k, "a weight of ", params.weight.rows(), " x ",
         params.weight.cols, " in a product of n=", params.n, " k=", params.k);
-  CHECK(params.from == nullptr ||
-            (params.x_rows > 0 && params.room != nullptr && params.room != params.x && params.room != params.out),
-        "x_rows=", params.x_rows);
+  CHECK(params.from == nullptr || params.x_rows > 0, "x_rows=", params.x_rows);
+  CHECK(params.from == nullptr || backend == Backend::kCuda ||
+        (params.room != nullptr && params.room != params.x && params.room != params.out));
 }
 
 // Normalises x if the product's kernel does not do so itself, and returns the call that remains.
@@ -107,13 +107,13 @@ void rotated_product(const ProductParams& params, const RopeParams& turn, Stream
 }
 
 void grouped_product(const GroupedProductParams& params, Stream& stream) {
-  check(params);
+  check(params, stream.backend());
   if (params.rows == 0) return;
   kernels::dispatch(kernels::cpu::grouped_product, kernels::cuda::grouped_product, params, stream);
 }
 
 void grouped_gated_product(const GroupedProductParams& params, void* activated, Stream& stream) {
-  check(params);
+  check(params, stream.backend());
   CHECK(params.n % 2 == 0 && params.out_type == params.type && activated != nullptr && activated != params.x &&
             activated != params.out,
         "n=", params.n, " out_type=", dtype_name(params.out_type));

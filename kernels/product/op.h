@@ -78,7 +78,7 @@ struct GroupedProductParams {
   // [rows], device: the row of x of each row of the product; null: its own, and x has as many.
   const int32_t* from = nullptr;
   int64_t x_rows = 0;    // with `from`
-  void* room = nullptr;  // with `from`: [rows, k] of `type`, scratch for bodies that bring the rows together
+  void* room = nullptr;  // with `from`: [rows, k] of `type`, where the CPU brings the rows together; null on CUDA
   Activation activation = Activation::kSilu;  // of grouped_gated_product() alone
 };
 void grouped_product(const GroupedProductParams& params, Stream& stream);

@@ -25,8 +25,10 @@ ordered_json shape_json(const ModelConfig& c) {
                         {"head_dim", a.head_dim},
                         {"ffn", c.layers.front().ffn.width},
                         {"vocab", c.vocab}};
-  if (const std::optional<ExpertsSpec>& experts = c.layers.front().ffn.experts)
+  if (const std::optional<ExpertsSpec>& experts = c.layers.front().ffn.experts) {
     shape["experts"] = {{"count", experts->count}, {"used", experts->used}, {"ffn", experts->width}};
+    if (experts->shared) shape["experts"]["shared_ffn"] = c.layers.front().ffn.width;
+  }
   return shape;
 }
 

@@ -86,7 +86,7 @@ void LayerDraft::carve_layers(int64_t rows, int64_t queries, int64_t logit_rows,
   const LayerWidths widths = LayerWidths::of(decoder_.hidden, decoder_.layers);
   BumpAllocator& work = buffers->work;
   layers_.rope = RopeTables::carve(*decoder_.rope, shape_.rows.head_dim, shape_.context_rows, work);
-  layers_.work = LayerWork::carve(widths, decoder_.type, decoder_.hidden_type, rows, work);
+  layers_.work = LayerWork::carve(widths, {device_.backend(), decoder_.type, decoder_.hidden_type, rows}, work);
   layers_.logits = work.take<float>(logit_rows * decoder_.logits);
   layers_.state = carve_states(widths, queries, work);
   layers_.scratch = carve_states(widths, queries * kSegmentsPerLaunch, work);

@@ -198,9 +198,17 @@ DraftPass mtp_pass(const ModelConfig& config, const Weights& weights, int64_t ro
   const MtpWeights& block = *weights.mtp();
   const LayerWeights& layer = block.layer;
   DraftPass pass;
-  for (const Weight* weight : {&block.fc, &layer.qkv, &layer.output, &layer.gate_up, &layer.down, &weights.head()}) {
-    pass.bytes += stored_bytes(*weight);
-    add_quantised(*weight, &pass.quantised);
+  const auto add = [&](const Weight& weight, int64_t count) {
+    pass.bytes += static_cast<uint64_t>(count) * stored_bytes(weight);
+    add_quantised(weight, &pass.quantised, count);
+  };
+  for (const Weight* weight :
+       {&block.fc, &layer.qkv, &layer.output, &layer.gate_up, &layer.down, &layer.experts.router, &weights.head()}) {
+    add(*weight, 1);
+  }
+  if (layer.spec.ffn.experts) {  // those of one row
+    add(layer.experts.gate_up, layer.spec.ffn.experts->used);
+    add(layer.experts.down, layer.spec.ffn.experts->used);
   }
   const int64_t values = 2 * layer.spec.attention().kv_width() * rows;
   pass.rows_bytes = static_cast<uint64_t>(values) * dtype_bytes(weights.dtype());

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/experts/op.h"
-
 namespace headrace {
 namespace {
 
@@ -22,6 +20,7 @@ float score_scale(const LayerWeights& w) {
 void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part) {
   const ExpertsSpec& spec = *w.spec.ffn.experts;
   const ExpertsWork& work = pass.work.experts;
+  const int64_t shared = w.experts.shared_is_last ? 1 : 0;
   GroupedProductParams product{};
   product.x = pass.at(pass.work.normed, part.first * w.experts.gate_up.cols);
   product.weight = w.experts.gate_up;
@@ -29,8 +28,8 @@ void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part)
   product.begin = work.begin;
   product.out = work.gate_up;
   product.type = product.out_type = pass.type;
-  product.rows = part.rows * spec.used;
-  product.groups = spec.count;
+  product.rows = part.rows * (spec.used + shared);
+  product.groups = spec.count + shared;
   product.n = 2 * spec.width;
   product.k = w.experts.gate_up.cols;
   product.most_rows = part.rows;  // a row chooses an expert once at most
@@ -61,7 +60,7 @@ void score_by(const Pass& pass, const LayerWeights& w, const void* norm, const v
           .x_type = pass.hidden_type,
           .type = pass.type,
           .rows = pass.rows,
-          .count = w.spec.ffn.experts->count,
+          .count = w.spec.ffn.experts->scores(),
           .cols = w.experts.router.cols,
           .eps = pass.eps},
          *pass.stream);
@@ -74,6 +73,11 @@ void add_outputs(const Pass& pass, const LayerWeights& w, bool adds, void* to) {
     part.rows = std::min(kExpertPartRows, pass.rows - part.first);
     list_experts(pass, w, part.first, part.rows);
     multiply_experts(pass, w, part);
+    SharedOutput shared = shared_output(pass, w, part.first);
+    if (w.experts.shared_is_last) {
+      shared.y = pass.work.experts.y + part.rows * w.spec.ffn.experts->used * width;
+      shared.type = DType::kF32;
+    }
     std::byte* const out =
         static_cast<std::byte*>(to) + static_cast<uint64_t>(part.first * width) * dtype_bytes(pass.hidden_type);
     add_experts({.y = pass.work.experts.y,
@@ -85,7 +89,8 @@ void add_outputs(const Pass& pass, const LayerWeights& w, bool adds, void* to) {
                  .y_type = DType::kF32,
                  .rows = part.rows,
                  .used = w.spec.ffn.experts->used,
-                 .cols = width},
+                 .cols = width,
+                 .shared = shared},
                 *pass.stream);
   }
 }
@@ -104,12 +109,13 @@ void score_experts(const Pass& pass, const LayerWeights& w, const void* hidden) 
 void list_experts(const Pass& pass, const LayerWeights& w, int64_t first, int64_t rows) {
   const ExpertsSpec& spec = *w.spec.ffn.experts;
   const ExpertsWork& work = pass.work.experts;
-  choose_experts({.scores = work.scores + first * spec.count,
+  choose_experts({.scores = work.scores + first * spec.scores(),
                   .experts = work.chosen,
                   .shares = work.shares,
                   .rows = rows,
                   .count = spec.count,
                   .used = spec.used,
+                  .stride = spec.scores(),
                   .normalise = spec.normalised,
                   .factors = w.experts.factors,
                   .scale = score_scale(w)},
@@ -120,12 +126,24 @@ void list_experts(const Pass& pass, const LayerWeights& w, int64_t first, int64_
                   .count = spec.count,
                   .used = spec.used,
                   .from = work.from,
-                  .present = work.present},
+                  .present = work.present,
+                  .shared = w.experts.shared_is_last && work.from != nullptr},
                  *pass.stream);
 }
 
-void experts_forward(const Pass& pass, const LayerWeights& w, void* hidden) {
+SharedOutput shared_output(const Pass& pass, const LayerWeights& w, int64_t first) {
+  const ExpertsSpec& spec = *w.spec.ffn.experts;
+  if (!spec.shared) return {};
+  const auto before = static_cast<uint64_t>(first * w.down.rows()) * dtype_bytes(pass.hidden_type);
+  return {.y = static_cast<const std::byte*>(pass.work.branch) + before,
+          .type = pass.hidden_type,
+          .gates = pass.work.experts.scores + first * spec.scores() + spec.count,
+          .stride = spec.scores()};
+}
+
+void experts_forward(const Pass& pass, const LayerWeights& w, const std::function<void()>& shared, void* hidden) {
   score_experts(pass, w, hidden);
+  if (w.spec.ffn.experts->shared && !w.experts.shared_is_last) shared();
   add_outputs(pass, w, true, hidden);
 }
 

@@ -205,20 +205,21 @@ void attention_output(const Pass& pass, const LayerWeights& w, const void* resid
 
 void feed_forward(const Pass& pass, const LayerWeights& w, void* hidden) {
   const LayerWork& work = pass.work;
+  const std::optional<ExpertsSpec>& experts = w.spec.ffn.experts;
   const auto activate = [&] {
-    ProductParams gated =
-        ready_product(pass, {.x = hidden, .weight = w.gate_up, .out = work.gate_up, .norm = w.ffn_norm});
+    LayerProduct first = {.x = hidden, .weight = w.gate_up, .out = work.gate_up, .norm = w.ffn_norm};
+    if (experts && experts->shared) first.x = work.normed, first.norm = nullptr;
+    ProductParams gated = ready_product(pass, first);
     gated.activation = w.spec.ffn.activation;
     gated_product(gated, work.activated, *pass.stream);
   };
-  if (w.spec.ffn.experts && w.spec.ffn.experts->beside) {
+  if (experts) {
     const auto dense = [&] {
       activate();
       multiply(pass, {.x = work.activated, .weight = w.down, .out = work.branch, .wide = true});
     };
-    return experts_beside(pass, w, dense, hidden);
+    return (experts->beside ? experts_beside : experts_forward)(pass, w, dense, hidden);
   }
-  if (w.spec.ffn.experts) return experts_forward(pass, w, hidden);
   activate();
   add_product(pass, {.x = work.activated, .weight = w.down, .residual = hidden, .out = hidden}, w.down_norm, w.scalar);
 }

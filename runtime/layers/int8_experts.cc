@@ -103,13 +103,14 @@ void int8_expert_weights(const LayerWeights& w, DType type, const Int8Experts& t
 }
 
 void int8_experts_forward(const Pass& pass, const LayerWeights& w, const Int8Experts& experts, const Int8Rows& normed,
-                          void* hidden) {
+                          const std::function<void()>& shared, void* hidden) {
   const ExpertsSpec& spec = *w.spec.ffn.experts;
   Int8Experts room = experts;
   room.groups.count = spec.count;
   score_experts(pass, w, hidden);
   list_experts(pass, w, 0, pass.rows);
   spread_norms(pass, w, room, normed, hidden);
+  if (spec.shared) shared();
   const int64_t rows = int8_group_rows(pass.stream->backend(), pass.rows * spec.used, spec.count);
   const Products products = {pass, room, spec.count, rows};
   multiply(products, w.experts.gate_up, room.gate_up, w.experts.gate_up_stride);
@@ -132,7 +133,8 @@ void int8_experts_forward(const Pass& pass, const LayerWeights& w, const Int8Exp
                .y_type = pass.type,
                .rows = pass.rows,
                .used = spec.used,
-               .cols = w.experts.down.rows()},
+               .cols = w.experts.down.rows(),
+               .shared = shared_output(pass, w, 0)},
               *pass.stream);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "kernels/int8/grouped.h"
 #include "runtime/base/bump_allocator.h"
@@ -33,8 +34,9 @@ Int8Experts carve_int8_experts(const ModelConfig& config, const Int8LayerSize& s
 // Converts the experts' matrices, unless `to` is lean.
 void int8_expert_weights(const LayerWeights& layer, DType type, const Int8Experts& to, Stream& stream);
 
-// hidden += what each row's experts make of its norm, in place. `normed`: room for the rows in 8 bits.
+// hidden += what each row's experts make of its norm, in place. `normed`: room for the rows in 8 bits, which `shared`
+// reads: it enqueues what a shared expert makes of them to pass.work.branch.
 void int8_experts_forward(const Pass& pass, const LayerWeights& layer, const Int8Experts& experts,
-                          const Int8Rows& normed, void* hidden);
+                          const Int8Rows& normed, const std::function<void()>& shared, void* hidden);
 
 }  // namespace headrace

@@ -142,7 +142,8 @@ void int8_layer_weights(const LayerWeights& w, DType type, const Int8Layer& to, 
   const TraceSpan span(stream, "weights to int8");
   int8_weight({.weight = w.qkv, .type = type, .out = to.qkv}, stream);
   int8_weight({.weight = w.output, .type = type, .out = to.output}, stream);
-  if (in_int8(w.spec)) return int8_expert_weights(w, type, to.experts, stream);
+  if (in_int8(w.spec)) int8_expert_weights(w, type, to.experts, stream);
+  if (w.spec.ffn.width == 0) return;
   int8_weight({.weight = w.gate_up, .type = type, .out = to.gate_up}, stream);
   int8_weight({.weight = w.down, .type = type, .out = to.down}, stream);
 }
@@ -158,20 +159,21 @@ void int8_layer_output(const Pass& pass, const LayerWeights& w, const Int8Layer&
   const TraceSpan span(*pass.stream, "output, mlp");
   convert_input(pass, matrices, {pass.work.attention, Int8Input::kPlain, w.output.cols});
   add_product(pass, matrices, {w.output, matrices.output, w.output_bias, nullptr, nullptr}, w.output_norm, hidden);
+  const std::optional<ExpertsSpec>& experts = w.spec.ffn.experts;
   const auto activate = [&] {
-    convert_input(pass, matrices, {hidden, Int8Input::kNormed, w.gate_up.cols, w.ffn_norm});
+    // A shared expert's input has been converted with that of the others.
+    if (!experts || !experts->shared)
+      convert_input(pass, matrices, {hidden, Int8Input::kNormed, w.gate_up.cols, w.ffn_norm});
     multiply(pass, matrices, {w.gate_up, matrices.gate_up, nullptr, nullptr, pass.work.gate_up});
     convert_input(pass, matrices,
                   {pass.work.gate_up, Int8Input::kGated, w.spec.ffn.width, nullptr, w.spec.ffn.activation});
   };
-  if (w.spec.ffn.experts && w.spec.ffn.experts->beside) {
-    const auto dense = [&] {
-      activate();
-      multiply(pass, matrices, {w.down, matrices.down, nullptr, nullptr, pass.work.branch});
-    };
-    return experts_beside(pass, w, dense, hidden);
-  }
-  if (in_int8(w.spec)) return int8_experts_forward(pass, w, matrices.experts, matrices.input, hidden);
+  const auto dense = [&] {
+    activate();
+    multiply(pass, matrices, {w.down, matrices.down, nullptr, nullptr, pass.work.branch});
+  };
+  if (in_int8(w.spec)) return int8_experts_forward(pass, w, matrices.experts, matrices.input, dense, hidden);
+  if (experts) return experts_beside(pass, w, dense, hidden);
   activate();
   add_product(pass, matrices, {w.down, matrices.down, nullptr, nullptr, nullptr}, w.down_norm, hidden, w.scalar);
 }

@@ -17,6 +17,8 @@ LayerWidths LayerWidths::of(int64_t hidden, std::span<const LayerSpec> layers) {
     widths.output_norms = widths.output_norms || layer.output_norms;
     if (!layer.ffn.experts) continue;
     widths.experts_beside = widths.experts_beside || layer.ffn.experts->beside;
+    widths.shared_expert = widths.shared_expert || layer.ffn.experts->shared;
+    widths.scores = std::max(widths.scores, layer.ffn.experts->scores());
     widths.experts = std::max(widths.experts, layer.ffn.experts->count);
     widths.used = std::max(widths.used, layer.ffn.experts->used);
     widths.expert_ffn = std::max(widths.expert_ffn, layer.ffn.experts->width);
@@ -24,31 +26,31 @@ LayerWidths LayerWidths::of(int64_t hidden, std::span<const LayerSpec> layers) {
   return widths;
 }
 
-ExpertsWork ExpertsWork::carve(const LayerWidths& widths, DType type, int64_t rows, BumpAllocator& allocator) {
-  const int64_t part = widths.int8_experts ? rows : std::min(rows, kExpertPartRows), pairs = part * widths.used;
+ExpertsWork ExpertsWork::carve(const LayerWidths& widths, const LayerWorkSize& size, BumpAllocator& allocator) {
+  const int64_t part = widths.int8_experts ? size.rows : std::min(size.rows, kExpertPartRows);
+  const int64_t chosen = part * widths.used, pairs = chosen + (widths.shared_expert ? part : 0);
   const auto rows_of = [&](int64_t width) -> void* {
-    return allocator.take_bytes(static_cast<uint64_t>(pairs * width) * dtype_bytes(type));
+    return allocator.take_bytes(static_cast<uint64_t>(pairs * width) * dtype_bytes(size.type));
   };
   ExpertsWork work;
-  work.scores = allocator.take<float>(rows * widths.experts);
-  work.chosen = allocator.take<int32_t>(pairs);
-  work.shares = allocator.take<float>(pairs);
-  work.begin = allocator.take<int32_t>(widths.experts + 1);
-  work.places = allocator.take<int32_t>(pairs);
+  work.scores = allocator.take<float>(size.rows * widths.scores);
+  work.chosen = allocator.take<int32_t>(chosen);
+  work.shares = allocator.take<float>(chosen);
+  work.begin = allocator.take<int32_t>(widths.scores + 1);
+  work.places = allocator.take<int32_t>(chosen);
   if (widths.int8_experts) return work;
   work.from = allocator.take<int32_t>(pairs);
-  work.present = allocator.take<int32_t>(std::min(widths.experts, pairs));
-  work.x = rows_of(widths.hidden);
+  work.present = allocator.take<int32_t>(std::min(widths.scores, pairs));
+  if (size.backend == Backend::kCpu) work.x = rows_of(widths.hidden);
   work.gate_up = rows_of(2 * widths.expert_ffn);
   work.activated = rows_of(widths.expert_ffn);
   work.y = allocator.take<float>(pairs * widths.hidden);
   return work;
 }
 
-LayerWork LayerWork::carve(const LayerWidths& widths, DType type, DType hidden_type, int64_t rows,
-                           BumpAllocator& allocator) {
+LayerWork LayerWork::carve(const LayerWidths& widths, const LayerWorkSize& size, BumpAllocator& allocator) {
   const auto rows_of = [&](int64_t width) -> void* {
-    return allocator.take_bytes(static_cast<uint64_t>(rows * width) * dtype_bytes(type));
+    return allocator.take_bytes(static_cast<uint64_t>(size.rows * width) * dtype_bytes(size.type));
   };
   LayerWork work;
   work.normed = rows_of(widths.hidden);
@@ -56,15 +58,14 @@ LayerWork LayerWork::carve(const LayerWidths& widths, DType type, DType hidden_t
   work.attention = rows_of(widths.out);
   work.gate_up = rows_of(2 * widths.ffn);
   work.activated = rows_of(widths.ffn);
-  if (widths.experts > 0) work.experts = ExpertsWork::carve(widths, type, rows, allocator);
-  if (!widths.output_norms) return work;
-  work.branch = work.normed;  // free whenever a branch is added
-  if (hidden_type != type || widths.experts_beside) {
-    work.branch = allocator.take_bytes(static_cast<uint64_t>(rows * widths.hidden) * dtype_bytes(hidden_type));
-  }
-  if (widths.experts_beside) {
-    work.dense = allocator.take_bytes(static_cast<uint64_t>(rows * widths.hidden) * dtype_bytes(hidden_type));
-  }
+  if (widths.experts > 0) work.experts = ExpertsWork::carve(widths, size, allocator);
+  const auto residual_rows = [&]() -> void* {
+    return allocator.take_bytes(static_cast<uint64_t>(size.rows * widths.hidden) * dtype_bytes(size.hidden_type));
+  };
+  if (widths.output_norms) work.branch = work.normed;  // free whenever a branch is added
+  const bool other_type = widths.output_norms && size.hidden_type != size.type;
+  if (other_type || widths.experts_beside || widths.shared_expert) work.branch = residual_rows();
+  if (widths.experts_beside) work.dense = residual_rows();
   return work;
 }
 

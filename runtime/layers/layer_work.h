@@ -20,30 +20,39 @@ struct LayerWidths {
   int64_t ffn = 0;
   bool output_norms = false;
   int64_t experts = 0, used = 0, expert_ffn = 0;  // 0: no layer has experts
+  int64_t scores = 0;                             // of experts
   bool experts_beside = false;                    // a dense part
+  bool shared_expert = false;                     // there is one; ffn is its width, too
   bool int8_experts = false;                      // they have products in 8 bits, with buffers of their own
 
   static LayerWidths of(int64_t hidden, std::span<const LayerSpec> layers);
   static LayerWidths of(const ModelConfig& config) { return of(config.hidden, config.layers); }
 };
 
+// Of buffers for up to `rows` rows.
+struct LayerWorkSize {
+  Backend backend;
+  DType type, hidden_type;  // of all activations but the residual stream, and of that
+  int64_t rows;
+};
+
 // Room for what a layer with experts computes. A part is the rows that go through the experts together: all of a pass
 // in 8 bits, where only what chooses experts is here.
 constexpr int64_t kExpertPartRows = 512;
 struct ExpertsWork {
-  float* scores = nullptr;     // [rows, count]
+  float* scores = nullptr;     // [rows, ExpertsSpec::scores()]
   int32_t* chosen = nullptr;   // [part, used]
   float* shares = nullptr;     // [part, used]
-  int32_t* begin = nullptr;    // [count + 1]
+  int32_t* begin = nullptr;    // [all + 1]: count, and a shared one
   int32_t* places = nullptr;   // [part, used]
-  int32_t* from = nullptr;     // [part, used]
-  int32_t* present = nullptr;  // [min(count, part * used)]
-  void* x = nullptr;           // [part * used, hidden]: room of a grouped product
-  void* gate_up = nullptr;     // [part * used, 2 * width]
-  void* activated = nullptr;   // [part * used, width]
-  float* y = nullptr;          // [part * used, hidden]
+  int32_t* from = nullptr;     // [pairs]: part * used, and a part of a shared one
+  int32_t* present = nullptr;  // [min(all, pairs)]
+  void* x = nullptr;           // [pairs, hidden]: room of a grouped product, on the CPU
+  void* gate_up = nullptr;     // [pairs, 2 * width]
+  void* activated = nullptr;   // [pairs, width]
+  float* y = nullptr;          // [pairs, hidden]
 
-  static ExpertsWork carve(const LayerWidths& widths, DType type, int64_t rows, BumpAllocator& allocator);
+  static ExpertsWork carve(const LayerWidths& widths, const LayerWorkSize& size, BumpAllocator& allocator);
 };
 
 // Room for one layer's activations of up to `rows` rows.
@@ -53,13 +62,12 @@ struct LayerWork {
   void* attention = nullptr;  // [rows, out]
   void* gate_up = nullptr;    // [rows, 2 * ffn]
   void* activated = nullptr;  // [rows, ffn]
-  void* branch = nullptr;     // [rows, hidden] of the residual stream's type: what is normalised before it is added
-  void* dense = nullptr;      // [rows, hidden] of the residual stream's type, where experts are beside a dense part
+  // [rows, hidden] of the residual stream's type: what is normalised before it is added, or a shared expert's output.
+  void* branch = nullptr;
+  void* dense = nullptr;  // [rows, hidden] of the residual stream's type, where experts are beside a dense part
   ExpertsWork experts;
 
-  // `hidden_type`: of the residual stream; all others have `type`.
-  static LayerWork carve(const LayerWidths& widths, DType type, DType hidden_type, int64_t rows,
-                         BumpAllocator& allocator);
+  static LayerWork carve(const LayerWidths& widths, const LayerWorkSize& size, BumpAllocator& allocator);
 };
 
 // States of attention of `rows` queries.

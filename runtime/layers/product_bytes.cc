@@ -11,7 +11,7 @@ std::vector<ProductSize> layer_products(int64_t hidden, std::span<const LayerSpe
     sizes.push_back({layer.in_width(), hidden, type});
     sizes.push_back({hidden, layer.out_width(), hidden_type});
     if (const std::optional<ExpertsSpec>& experts = layer.ffn.experts) {
-      sizes.push_back({experts->count, hidden, DType::kF32, true});
+      sizes.push_back({experts->scores(), hidden, DType::kF32, true});
       sizes.push_back({2 * experts->width, hidden, type, true});
       sizes.push_back({hidden, experts->width, DType::kF32, true});
     }

@@ -14,8 +14,10 @@ struct CardRow {
 };
 
 // As the cards of Qwen2.5 (7B and larger), Qwen3 (4B and larger) and Qwen3.5 to 3.8 have it, all with YaRN.
-constexpr CardRow kCards[] = {
-    {"qwen2", 32768, 2049, 4, 32768}, {"qwen3", 40960, 2049, 4, 32768}, {"qwen35", 262144, 0, 4, 262144}};
+constexpr CardRow kCards[] = {{"qwen2", 32768, 2049, 4, 32768},
+                              {"qwen3", 40960, 2049, 4, 32768},
+                              {"qwen35", 262144, 0, 4, 262144},
+                              {"qwen35moe", 262144, 0, 4, 262144}};
 
 }  // namespace
 

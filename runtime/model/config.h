@@ -91,11 +91,16 @@ struct ExpertsSpec {
   // Gemma 4: beside the dense part, each with norms of its own. The router reads the residual stream, normalised and
   // scaled by channel, and each expert has a factor.
   bool beside = false;
+  // Qwen3.5: FfnSpec::width is that of an expert which all tokens have. What it makes is multiplied by the sigmoid of a
+  // score of its own.
+  bool shared = false;
 
   bool operator==(const ExpertsSpec&) const = default;
+  int64_t scores() const { return count + (shared ? 1 : 0); }  // of a token, the shared expert's last
 };
 
-// A layer's feed-forward part: down(activation(gate x) * up x), or experts in place of it or beside it.
+// A layer's feed-forward part: down(activation(gate x) * up x), or experts in place of it or beside it; then `width`
+// may be that of a shared expert.
 struct FfnSpec {
   int64_t width = 0;  // 0: there are experts alone
   Activation activation = Activation::kSilu;
@@ -145,7 +150,7 @@ struct MtpSpec {
 
 struct ModelConfig {
   std::string family;  // "llama", "ministral3", "mistral", "mistral3" (GGUF: with or without query_beta), "phi3",
-                       // "qwen2", "qwen3", "qwen3moe", "qwen35", "seed_oss", "gemma3", "gemma4"
+                       // "qwen2", "qwen3", "qwen3moe", "qwen35", "qwen35moe", "seed_oss", "gemma3", "gemma4"
   int64_t hidden = 0, vocab = 0, max_positions = 0;
   double rms_eps = 1e-5;
   RopeConfig rope;

@@ -88,8 +88,10 @@ void check_config(const ModelConfig& config, const std::string& source) {
 
 std::string ffn_text(const FfnSpec& ffn) {
   if (!ffn.experts) return str("FFN ", ffn.width);
-  return str(ffn.width > 0 ? str("FFN ", ffn.width, " and ") : "", ffn.experts->used, " of ", ffn.experts->count,
-             " experts with FFN ", ffn.experts->width);
+  const ExpertsSpec& experts = *ffn.experts;
+  const std::string text = str(experts.used, " of ", experts.count, " experts with FFN ", experts.width);
+  if (experts.shared) return str(text, " and a shared one with FFN ", ffn.width);
+  return ffn.width > 0 ? str("FFN ", ffn.width, " and ", text) : text;
 }
 
 std::string layers_text(const ModelConfig& config) {

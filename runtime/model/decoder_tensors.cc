@@ -50,9 +50,11 @@ void append_ffn(const FfnSpec& ffn, int64_t hidden, const std::string& prefix, T
     out->push_back({of + "up_proj.weight", {width, hidden}});
     out->push_back({of + "down_proj.weight", {hidden, width}});
   };
-  if (ffn.width > 0) add(prefix + "mlp.", ffn.width);
+  const bool shared = ffn.experts && ffn.experts->shared;
+  if (ffn.width > 0) add(prefix + (shared ? "mlp.shared_expert." : "mlp."), ffn.width);
   if (!ffn.experts) return;
   out->push_back({prefix + "mlp.gate.weight", {ffn.experts->count, hidden}});
+  if (shared) out->push_back({prefix + "mlp.shared_expert_gate.weight", {1, hidden}});
   if (ffn.experts->beside) {
     out->push_back({prefix + "mlp.gate.scale", {hidden}});
     out->push_back({prefix + "mlp.experts.scale", {ffn.experts->count}});

@@ -241,7 +241,8 @@ class RandomCheckpoint final : public Checkpoint {
     std::vector<TensorInfo> infos;
     for (DecoderTensor& tensor : decoder_tensors(config)) {
       TensorInfo info{std::move(tensor.name), std::move(tensor.shape), "random", 0};
-      const bool router = info.name.ends_with("mlp.gate.weight");  // never quantised
+      const bool router =  // never quantised
+          info.name.ends_with("mlp.gate.weight") || info.name.ends_with("mlp.shared_expert_gate.weight");
       if (mixture != nullptr && info.shape.size() == 2 && !router) {
         const WeightType type = mixture_type(*mixture, config, info.name);
         info.stored_type = weight_type_info(type).name;

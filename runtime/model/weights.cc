@@ -72,9 +72,42 @@ uint64_t place_each(int64_t count, const WeightPlaces& places, const Place& plac
   return stride;
 }
 
-void place_experts(const LayerTensors& tensor, const ExpertsSpec& spec, int64_t hidden, ExpertWeights* w,
-                   WeightPlaces* places) {
-  places->place_plain(&w->router, {tensor("mlp.gate.weight", {spec.count, hidden})});
+// Of a dense part, or of a shared expert.
+struct DenseTensors {
+  const LayerTensors& tensor;
+  const FfnSpec& spec;
+  int64_t hidden;
+  const TensorInfo* operator()(const char* name, const std::vector<int64_t>& shape) const {
+    return tensor(str(spec.experts && spec.experts->shared ? "mlp.shared_expert." : "mlp.", name, ".weight").c_str(),
+                  shape);
+  }
+  void place_gate_up(Weight* w, WeightPlaces* places) const {
+    places->place(w, {(*this)("gate_proj", {spec.width, hidden}), (*this)("up_proj", {spec.width, hidden})});
+  }
+  void place_down(Weight* w, WeightPlaces* places) const {
+    places->place(w, {(*this)("down_proj", {hidden, spec.width})});
+  }
+};
+
+bool same_form(const Weight& a, const Weight& b) {
+  bool same = a.cols == b.cols && a.count == b.count;
+  for (int i = 0; same && i < a.count; ++i) {
+    same = a.parts[i].type == b.parts[i].type && a.parts[i].rows == b.parts[i].rows;
+  }
+  return same;
+}
+
+void place_experts(const DenseTensors& shared, LayerWeights* layer, WeightPlaces* places) {
+  const ExpertsSpec& spec = *shared.spec.experts;
+  const LayerTensors& tensor = shared.tensor;
+  const int64_t hidden = shared.hidden;
+  ExpertWeights* const w = &layer->experts;
+  const TensorInfo* const router = tensor("mlp.gate.weight", {spec.count, hidden});
+  if (spec.shared) {
+    places->place_plain(&w->router, {router, tensor("mlp.shared_expert_gate.weight", {1, hidden})});
+  } else {
+    places->place_plain(&w->router, {router});
+  }
   if (spec.beside) {
     places->place(&w->router_scale, {tensor("mlp.gate.scale", {hidden})});
     places->place_f32(&w->factors, tensor("mlp.experts.scale", {spec.count}));
@@ -91,11 +124,14 @@ void place_experts(const LayerTensors& tensor, const ExpertsSpec& spec, int64_t 
     if (e == 0) return places->place(&w->gate_up, parts);
     places->place_after(w->gate_up, parts);
   });
+  if (spec.shared) shared.place_gate_up(&layer->gate_up, places);
   w->down_stride = place_each(spec.count, *places, [&](int64_t e) {
     const auto parts = {WeightStore::Rows(of(e, "down_proj", {hidden, spec.width}))};
     if (e == 0) return places->place(&w->down, parts);
     places->place_after(w->down, parts);
   });
+  if (spec.shared) shared.place_down(&layer->down, places);
+  w->shared_is_last = spec.shared && same_form(layer->gate_up, w->gate_up) && same_form(layer->down, w->down);
 }
 
 void place_layer(const LayerTensors& tensor, const LayerSpec& spec, int64_t hidden, LayerWeights* w,
@@ -107,12 +143,12 @@ void place_layer(const LayerTensors& tensor, const LayerSpec& spec, int64_t hidd
   const char* const ffn_norm =
       spec.output_norms ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight";
   places->place(&w->ffn_norm, {tensor(ffn_norm, {hidden})});
-  if (spec.ffn.width > 0) {
-    places->place(&w->gate_up, {tensor("mlp.gate_proj.weight", {spec.ffn.width, hidden}),
-                                tensor("mlp.up_proj.weight", {spec.ffn.width, hidden})});
-    places->place(&w->down, {tensor("mlp.down_proj.weight", {hidden, spec.ffn.width})});
+  const DenseTensors dense = {tensor, spec.ffn, hidden};
+  if (spec.ffn.width > 0 && !(spec.ffn.experts && spec.ffn.experts->shared)) {
+    dense.place_gate_up(&w->gate_up, places);
+    dense.place_down(&w->down, places);
   }
-  if (spec.ffn.experts) place_experts(tensor, *spec.ffn.experts, hidden, &w->experts, places);
+  if (spec.ffn.experts) place_experts(dense, w, places);
   if (spec.output_norms) places->place(&w->down_norm, {tensor("post_feedforward_layernorm.weight", {hidden})});
   if (spec.scaled) places->place(&w->scalar, {tensor("layer_scalar", {1})});
 }

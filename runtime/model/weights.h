@@ -24,9 +24,11 @@ inline uint64_t stored_bytes(const Weight& weight) {
 
 // The matrices of a layer's experts: those of expert 0, and how far apart the experts' are. All are of the same types.
 struct ExpertWeights {
-  Weight router;                                 // [count, hidden], never quantised
+  Weight router;                                 // [spec.scores(), hidden], never quantised
   Weight gate_up, down;                          // [2 * width, hidden] and [hidden, width], of expert 0
   uint64_t gate_up_stride = 0, down_stride = 0;  // in bytes
+  // The shared expert's matrices have the form of the others and follow them, so it is one more of them.
+  bool shared_is_last = false;
   // Where they are beside the dense part; else null.
   const void* router_scale = nullptr;  // [hidden], of the router's input
   const float* factors = nullptr;      // [count]
@@ -52,10 +54,11 @@ struct LayerWeights {
   const void* output_bias = nullptr;  // [hidden]
   const void* output_norm = nullptr;  // [hidden], of what attention adds
   const void* ffn_norm = nullptr;     // [hidden]
-  Weight gate_up;                     // [2 * ffn, hidden]; none, as down, where there are experts alone
-  Weight down;                        // [hidden, ffn]
-  const void* down_norm = nullptr;    // [hidden], of what the feed-forward part adds
-  const void* scalar = nullptr;       // [1]: the residual stream is multiplied by it at the layer's end
+  // [2 * ffn, hidden], of the shared expert where there is one; none, as down, where there are experts alone.
+  Weight gate_up;
+  Weight down;                      // [hidden, ffn]
+  const void* down_norm = nullptr;  // [hidden], of what the feed-forward part adds
+  const void* scalar = nullptr;     // [1]: the residual stream is multiplied by it at the layer's end
   ExpertWeights experts;
 
   uint64_t experts_bytes() const {  // of all experts' matrices: stored_bytes()

@@ -78,6 +78,7 @@ void add_layers(const ModelConfig& config, Identity* to) {
     to->put("experts");
     for (const int64_t size : {experts->count, experts->used, experts->width}) to->add(size);
     to->add(experts->normalised);
+    if (experts->shared) to->put("shared expert");  // its width is the feed-forward part's
   }
   const bool recurrent = std::any_of(config.layers.begin(), config.layers.end(),
                                      [](const LayerSpec& layer) { return !layer.has_attention(); });

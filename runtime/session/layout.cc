@@ -182,7 +182,7 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
         RopeTables::carve(*config_.local_rope, config_.rope_sizes(true).head_dim, options_.context_tokens, allocator);
   }
   work.hidden = allocator.take<float>(rows * config_.hidden);
-  work.layer = LayerWork::carve(widths, weights_.dtype(), DType::kF32, rows, later);
+  work.layer = LayerWork::carve(widths, {device_.backend(), weights_.dtype(), DType::kF32, rows}, later);
   const RecurrentShape recurrent = recurrent_shape();
   if (recurrent.layers > 0) work.delta = DeltaWork::of_pass(recurrent.layer, pass_rows(), later);
   const uint64_t one = static_cast<uint64_t>(widths.q + 2 * widths.heads) * sizeof(float);  // of the states of a row
@@ -364,7 +364,7 @@ PrefillWork SessionLayout::carve_prefill(const PromptShape& shape, BumpAllocator
   const DType type = weights_.dtype();
   LayerWidths widths = LayerWidths::of(config_);
   widths.int8_experts = options_.prefill_int8 && !widths.experts_beside;
-  work.layer = LayerWork::carve(widths, type, type, group, allocator);
+  work.layer = LayerWork::carve(widths, {device_.backend(), type, type, group}, allocator);
   const RecurrentShape recurrent = recurrent_shape();
   if (recurrent.layers > 0)
     work.delta = DeltaWork::of_prefill(recurrent.layer, std::min(shape.computed(), prefill_group()), allocator);

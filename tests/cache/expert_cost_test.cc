@@ -61,5 +61,30 @@ TEST(ExpertCost, AStepOfOneTokenReadsAFewOfThem) {
   EXPECT_GT(prefill_cost(cost, 65536).weight_bytes, kExpertBytes);
 }
 
+// Qwen3.6-35B-A3B: recurrent layers have experts, too, and all have a shared one, which `ffn` is the width of.
+TEST(ExpertCost, RecurrentLayersHaveExperts) {
+  constexpr int64_t kLayers = 40, kExpert = 3 * 512 * 2048;
+  ModelSizes sizes = {.layers = kLayers,
+                      .hidden = 2048,
+                      .heads = 16,
+                      .kv_heads = 2,
+                      .head_dim = 256,
+                      .ffn = 512,
+                      .vocab = 248320,
+                      .gated = true,
+                      .rows = {.layers = 10, .kv_heads = 2, .head_dim = 256},
+                      .recurrent = {.layers = 30, .k_heads = 16, .v_heads = 32, .k_dim = 128, .v_dim = 128}};
+  const PlanInput in = testing::plan_input(sizes.rows, {16384, 16384 + 256, KvMode::kDevice});
+  CostInput cost = {.model = sizes, .plan = make_plan(in), .rates = rates()};
+  const double without = step_cost(cost, {.committed = 16384}).device_ms;
+  cost.model.experts = {
+      .count = 256, .used = 8, .ffn = 512, .stored_bytes = static_cast<uint64_t>(kLayers * 256 * kExpert * 2)};
+  EXPECT_EQ(cost.model.weights() - sizes.weights(), kLayers * (8 * kExpert + 256 * 2048));  // and the routers
+  const double bytes_ms = gb_ms(2.0 * kLayers * (8 * kExpert + 256 * 2048), cost.rates.weights_gb_per_s);
+  const double kernels_ms = step_cost(cost, {.committed = 16384}).device_ms - without - bytes_ms;
+  EXPECT_GT(kernels_ms, kLayers * 5e-3);
+  EXPECT_LT(kernels_ms, kLayers * 15e-3);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -33,6 +33,7 @@ Golden read_golden(const std::string& path) {
     if (name == "__metadata__") continue;
     const uint64_t begin = 8 + header + entry["data_offsets"][0].get<uint64_t>();
     const uint64_t end = 8 + header + entry["data_offsets"][1].get<uint64_t>();
+    golden.shapes[name] = entry["shape"].get<std::vector<int64_t>>();
     if (entry["dtype"] == "I64") golden.ints[name] = array<int64_t>(file, begin, end);
     if (entry["dtype"] == "I32") {
       const std::vector<int32_t> narrow = array<int32_t>(file, begin, end);

@@ -9,7 +9,7 @@
 namespace headrace::testing {
 
 struct Golden {
-  std::map<std::string, std::vector<int64_t>> ints;
+  std::map<std::string, std::vector<int64_t>> ints, shapes;  // shapes: of all
   std::map<std::string, std::vector<float>> floats;
 
   // The array as token ids.

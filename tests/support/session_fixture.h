@@ -49,16 +49,16 @@ struct RowsType {
 constexpr RowsType kReadInInt8{DType::kBF16, true};
 using DeviceAndType = std::tuple<DeviceChoice, RowsType>;
 
+inline std::vector<RowsType> row_types() {
+  return {RowsType(DType::kF32), RowsType(DType::kBF16), RowsType(DType::kInt8), kReadInInt8};
+}
 // Of suites that run on each device with each kind of rows.
 inline auto devices_and_types() {
-  return ::testing::Combine(
-      ::testing::ValuesIn(session_devices()),
-      ::testing::Values(RowsType(DType::kF32), RowsType(DType::kBF16), RowsType(DType::kInt8), kReadInInt8));
+  return ::testing::Combine(::testing::ValuesIn(session_devices()), ::testing::ValuesIn(row_types()));
 }
 // Of suites that compare many long runs with fresh ones.
 inline std::vector<RowsType> types_to_share() {
-  if (kSanitized) return {RowsType(DType::kInt8)};
-  return {RowsType(DType::kF32), RowsType(DType::kBF16), RowsType(DType::kInt8), kReadInInt8};
+  return kSanitized ? std::vector<RowsType>{RowsType(DType::kInt8)} : row_types();
 }
 inline std::string name_of_device_and_type(const ::testing::TestParamInfo<DeviceAndType>& given) {
   return device_name(std::get<0>(given.param)) + "_" + std::get<1>(given.param).name();

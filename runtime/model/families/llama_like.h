@@ -23,6 +23,8 @@ struct HeadDefaults {
 AttentionSpec read_heads(const JsonFields& fields, const ModelConfig& config, const HeadDefaults& defaults);
 // sliding_window, if it is below the positions; `absent`: what its absence means. null: no window.
 void refuse_window(const JsonFields& fields, const ModelConfig& config, int64_t absent);
+// Layers without experts, of which no published model with experts has any.
+void refuse_dense_layers(const JsonFields& fields);
 // The layers, which have this attention; rotary positions, the head, the end ids. The sizes have been read.
 enum class QueryScale { kNone, kByPosition };
 void read_layers(const JsonFields& fields, const AttentionSpec& attention, ModelConfig* config,

@@ -99,8 +99,6 @@ AttentionSpec read_heads(const GgufSource& source, const ModelConfig& config, Ro
   return a;
 }
 
-// llama.cpp's words for what config.json calls rope_scaling. Llama 3's scaling has no key: it comes as
-// rope_freqs.weight.
 ExpertsSpec read_expert_counts(const GgufSource& source) {
   const GgufFields& fields = source.fields;
   ExpertsSpec experts{.normalised = true};
@@ -111,6 +109,8 @@ ExpertsSpec read_expert_counts(const GgufSource& source) {
   return experts;
 }
 
+// llama.cpp's words for what config.json calls rope_scaling. Llama 3's scaling has no key: it comes as
+// rope_freqs.weight.
 void read_rope(const GgufSource& source, ModelConfig* config) {
   constexpr double kMaxFactor = 1e6;
   const GgufFields& fields = source.fields;

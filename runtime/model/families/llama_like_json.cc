@@ -68,6 +68,15 @@ void refuse_window(const JsonFields& fields, const ModelConfig& config, int64_t 
                 "a model that attends to everything says \"sliding_window\": null");
 }
 
+void refuse_dense_layers(const JsonFields& fields) {
+  const int64_t step = fields.integer_or("decoder_sparse_step", 1, INT64_MAX, 1);
+  if (step != 1) fields.refuse("decoder_sparse_step", "is not supported (1 is: all layers have experts)");
+  const json* const dense = fields.find("mlp_only_layers");
+  if (dense == nullptr) return;
+  if (!dense->is_array()) fields.refuse("mlp_only_layers", "must be a list");
+  if (!dense->empty()) fields.refuse("mlp_only_layers", "is not supported ([] is: all layers have experts)");
+}
+
 void read_layers(const JsonFields& fields, const AttentionSpec& attention, ModelConfig* config, QueryScale scale) {
   read_layers(fields, LayerSpec{.mixer = attention, .ffn = {fields.integer("intermediate_size", 1, kMaxFfn)}}, config,
               scale);

@@ -1,6 +1,7 @@
-// Qwen3.5, 3.6 and 3.8, dense: three of four layers are Gated DeltaNet, one is attention with a gated output, whose
-// heads rotate a part of their dimensions. A block behind the layers guesses the token after the next (MTP). The part
-// that reads images is not loaded. Norm weights are stored as w and multiply by 1 + w, in GGUF files as 1 + w.
+// Qwen3.5, 3.6 and 3.8: three of four layers are Gated DeltaNet, one is attention with a gated output, whose heads
+// rotate a part of their dimensions. A block behind the layers guesses the token after the next (MTP). All layers are
+// dense, or all have experts and a shared one (35B-A3B). The part that reads images is not loaded. Norm weights are
+// stored as w and multiply by 1 + w, in GGUF files as 1 + w.
 #include <cmath>
 
 #include "cache/base.h"
@@ -89,11 +90,25 @@ void set_layers(const std::vector<bool>& attention_layers, const AttentionSpec& 
                                      : LayerSpec{.mixer = delta, .ffn = ffn});
 }
 
-void read_text(const JsonFields& fields, ModelConfig* config) {
+FfnSpec read_dense(const JsonFields& fields) { return {fields.integer("intermediate_size", 1, kMaxFfn)}; }
+
+FfnSpec read_shared_experts(const JsonFields& fields) {
+  refuse_dense_layers(fields);
+  ExpertsSpec experts{.normalised = true, .shared = true};
+  experts.count = fields.integer_or("num_experts", 1, kMaxExpertCount, 256);
+  experts.used = fields.integer_or("num_experts_per_tok", 1, kMaxUsedExpertCount, 8);
+  if (experts.used > experts.count) fields.refuse("num_experts_per_tok", str("is above num_experts ", experts.count));
+  experts.width = fields.integer_or("moe_intermediate_size", 1, kMaxFfn, 512);
+  return {.width = fields.integer_or("shared_expert_intermediate_size", 1, kMaxFfn, 512), .experts = experts};
+}
+
+using ReadFfn = FfnSpec (*)(const JsonFields& fields);
+
+void read_text(const JsonFields& fields, ReadFfn read_ffn, ModelConfig* config) {
   read_sizes(fields, config);
   refuse_qwen35(fields);
   const AttentionSpec attention = read_gated_attention(fields, *config);
-  const FfnSpec ffn = {fields.integer("intermediate_size", 1, kMaxFfn)};
+  const FfnSpec ffn = read_ffn(fields);
   set_layers(read_attention_layers(fields), attention, read_delta_net(fields), ffn, config);
   if (fields.integer_or("mtp_num_hidden_layers", 0, 1, 0) == 1)
     config->mtp = MtpSpec{.layer = {.mixer = attention, .ffn = ffn}};
@@ -103,18 +118,24 @@ void read_text(const JsonFields& fields, ModelConfig* config) {
   append_end_ids(fields, config->vocab, &config->end_ids);
 }
 
-void read_qwen35(const JsonFields& whole, ModelConfig* config) {
+// `type`: the model_type of the whole; that of the text part ends in "_text".
+void read_whole(const JsonFields& whole, const std::string& type, ReadFfn read_ffn, ModelConfig* config) {
   const json* inner = whole.find("text_config");
-  if (inner == nullptr) return read_text(whole, config);
+  if (inner == nullptr) return read_text(whole, read_ffn, config);
   if (!inner->is_object()) whole.refuse("text_config", "must be an object: the decoder's config");
   refuse_unsupported(whole);
   const JsonFields fields(*inner, whole.source(), "text_config.");
-  const std::string type = fields.string_or("model_type", "qwen3_5_text");
-  if (type != "qwen3_5_text" && type != "qwen3_5")
-    fields.refuse("model_type", "is not supported", "supported: qwen3_5_text");
-  read_text(fields, config);
+  const std::string of_text = fields.string_or("model_type", type);
+  if (of_text != type && of_text != type + "_text")
+    fields.refuse("model_type", "is not supported", "supported: " + type + "_text");
+  read_text(fields, read_ffn, config);
   config->images = true;
   append_end_ids(whole, config->vocab, &config->end_ids);
+}
+
+void read_qwen35(const JsonFields& whole, ModelConfig* config) { read_whole(whole, "qwen3_5", read_dense, config); }
+void read_qwen35moe(const JsonFields& whole, ModelConfig* config) {
+  read_whole(whole, "qwen3_5_moe", read_shared_experts, config);
 }
 
 std::string qwen35_tensor(std::string_view stored) {
@@ -177,13 +198,21 @@ std::vector<bool> read_attention_layers(const GgufSource& source, int64_t layers
   return attention;
 }
 
-void read_qwen35_gguf(const GgufSource& source, ModelConfig* config) {
+// A shared expert whose width the file does not say is as wide as the others.
+FfnSpec read_shared_experts(const GgufSource& source) {
+  ExpertsSpec experts = read_expert_counts(source);
+  experts.shared = true;
+  experts.width = source.fields.integer(source.key("expert_feed_forward_length"), 1, kMaxFfn);
+  const int64_t shared =
+      source.fields.integer_or(source.key("expert_shared_feed_forward_length"), 1, kMaxFfn, experts.width);
+  return {.width = shared, .experts = experts};
+}
+
+void read_blocks(const GgufSource& source, const FfnSpec& ffn, ModelConfig* config) {
   const GgufFields& fields = source.fields;
-  read_sizes(source, config);
   refuse_query_scale(source);
   read_rope(source, config);
   const AttentionSpec attention = read_gated_attention(source, *config);
-  const FfnSpec ffn = {fields.integer(source.key("feed_forward_length"), 1, kMaxFfn)};
   const int64_t mtp = fields.integer_or(source.key("nextn_predict_layers"), 0, 1, 0);
   const int64_t blocks = fields.integer(source.key("block_count"), mtp + 1, kMaxLayers);
   set_layers(read_attention_layers(source, blocks - mtp, blocks), attention, read_delta_net(source), ffn, config);
@@ -197,6 +226,15 @@ void read_qwen35_gguf(const GgufSource& source, ModelConfig* config) {
     config->mtp = MtpSpec{.layer = {.mixer = attention, .ffn = ffn},
                           .own_norm = source.file.find(block + "shared_head_norm.weight") != nullptr};
   config->tied_head = source.file.find("output.weight") == nullptr;
+}
+
+void read_qwen35_gguf(const GgufSource& source, ModelConfig* config) {
+  read_sizes(source, config);
+  read_blocks(source, {source.fields.integer(source.key("feed_forward_length"), 1, kMaxFfn)}, config);
+}
+void read_qwen35moe_gguf(const GgufSource& source, ModelConfig* config) {
+  read_sizes(source, config, Mixtures::kAllowed);
+  read_blocks(source, read_shared_experts(source), config);
 }
 
 const std::vector<TensorName>& qwen35_tensors() {
@@ -220,6 +258,15 @@ const std::vector<TensorName>& qwen35_tensors() {
                                                 {"ffn_gate", "mlp.gate_proj"},
                                                 {"ffn_up", "mlp.up_proj"},
                                                 {"ffn_down", "mlp.down_proj"},
+                                                {"ffn_gate_inp", "mlp.gate"},
+                                                {"ffn_gate_up_exps", "mlp.experts.gate_up_proj"},
+                                                {"ffn_gate_exps", "mlp.experts.gate_proj"},
+                                                {"ffn_up_exps", "mlp.experts.up_proj"},
+                                                {"ffn_down_exps", "mlp.experts.down_proj"},
+                                                {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+                                                {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+                                                {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+                                                {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
                                                 {"nextn.eh_proj", "mtp.fc"},
                                                 {"nextn.enorm", "mtp.pre_fc_norm_embedding"},
                                                 {"nextn.hnorm", "mtp.pre_fc_norm_hidden"},
@@ -236,12 +283,16 @@ const Family& qwen35_family() {
                 .architectures = {"Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM"},
                 .read = read_qwen35,
                 .tensor_name = qwen35_tensor,
+                .stored = qwen35_stored()},
+               {.name = "qwen35moe",
+                .model_types = {"qwen3_5_moe", "qwen3_5_moe_text"},
+                .architectures = {"Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM"},
+                .read = read_qwen35moe,
+                .tensor_name = qwen35_tensor,
                 .stored = qwen35_stored()}},
-      .gguf = {{.architecture = "qwen35", .also = "", .read = read_qwen35_gguf, .tensors = qwen35_tensors()}},
-      .refused = {{{"qwen3_5_moe", "qwen3_5_moe_text", "Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM",
-                    "qwen35moe"},
-                   "is a mixture of experts"},
-                  {{"qwen3_next", "Qwen3NextForCausalLM", "qwen3next"},
+      .gguf = {{.architecture = "qwen35", .also = "", .read = read_qwen35_gguf, .tensors = qwen35_tensors()},
+               {.architecture = "qwen35moe", .also = "", .read = read_qwen35moe_gguf, .tensors = qwen35_tensors()}},
+      .refused = {{{"qwen3_next", "Qwen3NextForCausalLM", "qwen3next"},
                    "is Qwen3-Next, a mixture of experts whose DeltaNet layers store their matrices in another order"},
                   {{"qwen4_exp", "qwen4exp"}, "has block-sparse attention and hyper-connections"}}};
   return family;

@@ -8,16 +8,6 @@
 namespace headrace {
 namespace {
 
-// Layers without experts, of which no published model has any.
-void refuse_dense_layers(const JsonFields& fields) {
-  const int64_t step = fields.integer_or("decoder_sparse_step", 1, INT64_MAX, 1);
-  if (step != 1) fields.refuse("decoder_sparse_step", "is not supported (1 is: all layers have experts)");
-  const nlohmann::json* const dense = fields.find("mlp_only_layers");
-  if (dense == nullptr) return;
-  if (!dense->is_array()) fields.refuse("mlp_only_layers", "must be a list");
-  if (!dense->empty()) fields.refuse("mlp_only_layers", "is not supported ([] is: all layers have experts)");
-}
-
 void refuse_qwen3moe_window(const JsonFields& fields, const ModelConfig& config) {
   if (fields.boolean_or("use_sliding_window", false)) refuse_window(fields, config, 4096);
 }

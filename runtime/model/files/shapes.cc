@@ -24,6 +24,9 @@ constexpr const char* kLlama31 =
 constexpr const char* kQwen35 = R"("rms_norm_eps": 1e-6, "mtp_num_hidden_layers": 1)";
 constexpr const char* kQwen35Large =
     R"("rms_norm_eps": 1e-6, "linear_num_value_heads": 48, "mtp_num_hidden_layers": 1)";
+constexpr const char* kQwen35Moe =
+    R"("rms_norm_eps": 1e-6, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+       "shared_expert_intermediate_size": 512, "mtp_num_hidden_layers": 1)";
 constexpr const char* kGemma3 =
     R"("sliding_window": 1024, "query_pre_attn_scalar": 256, "rope_scaling": {"rope_type": "linear", "factor": 8})";
 constexpr const char* kGemma3Large =
@@ -88,6 +91,7 @@ constexpr Row kShapes[] = {
     {"qwen3.5-4b", "qwen3_5_text", 32, 2560, 16, 4, 256, 9216, 248320, 262144, 1e7, Head::kTied, kQwen35},
     {"qwen3.5-9b", "qwen3_5_text", 32, 4096, 16, 4, 256, 12288, 248320, 262144, 1e7, Head::kOwn, kQwen35},
     {"qwen3.6-27b", "qwen3_5_text", 64, 5120, 24, 4, 256, 17408, 248320, 262144, 1e7, Head::kOwn, kQwen35Large},
+    {"qwen3.6-35b-a3b", "qwen3_5_moe_text", 40, 2048, 16, 2, 256, 512, 248320, 262144, 1e7, Head::kOwn, kQwen35Moe},
     {"qwen3.8-27b", "qwen3_5_text", 64, 5120, 24, 4, 256, 17408, 248320, 262144, 1e7, Head::kOwn, kQwen35Large},
     {"gemma-3-1b", "gemma3_text", 26, 1152, 4, 1, 256, 6912, 262144, 32768, 1e6, Head::kTied, kGemma3Small},
     {"gemma-3-4b", "gemma3_text", 34, 2560, 8, 4, 256, 10240, 262208, 131072, 1e6, Head::kTied, kGemma3},

@@ -129,8 +129,11 @@ bool to_decoder(const JsonForm& form, TensorPart* part) {
   return true;
 }
 
-// A depthwise convolution, [channels, 1, tokens] or [channels, tokens], is a vector to the decoder.
-void flatten_convolution(TensorInfo* tensor) {
+// A depthwise convolution, [channels, 1, tokens] or [channels, tokens], is a vector to the decoder. A shared expert's
+// gate, which may be stored as a vector, is a matrix of one row.
+void shape_for_decoder(TensorInfo* tensor) {
+  if (tensor->name.ends_with("mlp.shared_expert_gate.weight") && tensor->shape.size() == 1)
+    tensor->shape.insert(tensor->shape.begin(), 1);
   if (!tensor->name.ends_with("linear_attn.conv1d.weight")) return;
   int64_t count = 1;
   for (const int64_t size : tensor->shape) count *= size;
@@ -164,7 +167,7 @@ std::vector<TensorPart> decoder_parts(const ModelConfig& config, const std::vect
     } else if (attention.gated_output && tensor.name.ends_with(kQ)) {
       append_gated(part, attention, config.hidden, source, &out);
     } else {
-      flatten_convolution(&tensor);
+      shape_for_decoder(&tensor);
       part.order = order_of(tensor, attention, form.rotary_pairs);
       out.push_back(std::move(part));
     }

@@ -47,24 +47,26 @@ class ExpertsTest : public testing_support::KernelTest {
            .rows = rows,
            .count = count,
            .used = used,
+           .stride = count,
            .normalise = normalise},
           stream());
     return {download_raw<int32_t>(experts), download_raw<float>(shares)};
   }
-  Lists listed(const std::vector<int32_t>& experts, int64_t count, int64_t used) {
-    const auto pairs = static_cast<int64_t>(experts.size());
-    const DeviceArray in = upload_raw(experts), begin = output(index_of(count + 1) * 4),
-                      places = output(experts.size() * 4), from = output(experts.size() * 4),
-                      present = output(index_of(std::min(pairs, count)) * 4);
-    list_pairs({.experts = in.as<int32_t>(),
-                .begin = begin.as<int32_t>(),
-                .places = places.as<int32_t>(),
-                .pairs = pairs,
-                .count = count,
-                .used = used,
-                .from = from.as<int32_t>(),
-                .present = present.as<int32_t>()},
-               stream());
+  Lists listed(const std::vector<int32_t>& experts, int64_t count, int64_t used, bool shared) {
+    ListPairsParams params{};
+    params.pairs = static_cast<int64_t>(experts.size());
+    params.count = count;
+    params.used = used;
+    params.shared = shared;
+    const DeviceArray in = upload_raw(experts), begin = output(index_of(params.all_experts() + 1) * 4),
+                      places = output(experts.size() * 4), from = output(index_of(params.all_places()) * 4),
+                      present = output(index_of(params.most_present()) * 4);
+    params.experts = in.as<int32_t>();
+    params.begin = begin.as<int32_t>();
+    params.places = places.as<int32_t>();
+    params.from = from.as<int32_t>();
+    params.present = present.as<int32_t>();
+    list_pairs(params, stream());
     return {download_raw<int32_t>(begin), download_raw<int32_t>(places), download_raw<int32_t>(from),
             download_raw<int32_t>(present)};
   }
@@ -84,6 +86,7 @@ TEST_P(ExpertsTest, SharesHaveTheirExpertsFactors) {
            .rows = kRows,
            .count = kCount,
            .used = kUsed,
+           .stride = kCount,
            .normalise = true,
            .factors = by},
           stream());
@@ -124,6 +127,30 @@ TEST_P(ExpertsTest, RouteTakesTheLargestInOrder) {
   }
 }
 
+// What follows a row's scores is no expert's, however large it is.
+TEST_P(ExpertsTest, ScoresMayBeApart) {
+  constexpr int64_t kRows = 70, kCount = 33, kUsed = 4, kStride = kCount + 1;
+  const std::vector<float> scores = random_values(6, kRows * kCount);
+  std::vector<float> apart(index_of(kRows * kStride), 100.0f);
+  for (int64_t i = 0; i < kRows * kCount; ++i) apart[index_of(i / kCount * kStride + i % kCount)] = scores[index_of(i)];
+  const Routes expected = routes(scores, kCount, kUsed, true);
+  const DeviceArray in = upload_raw(apart), experts = output(index_of(kRows * kUsed) * 4),
+                    shares = output(index_of(kRows * kUsed) * 4);
+  for (const int64_t rows : {kRows, int64_t{3}}) {
+    route({.scores = in.as<float>(),
+           .experts = experts.as<int32_t>(),
+           .shares = shares.as<float>(),
+           .rows = rows,
+           .count = kCount,
+           .used = kUsed,
+           .stride = kStride,
+           .normalise = true},
+          stream());
+    const Routes got = {download_raw<int32_t>(experts), download_raw<float>(shares)};
+    EXPECT_EQ(got, expected) << rows;
+  }
+}
+
 TEST_P(ExpertsTest, OfEqualScoresTheLowerIndexIsFirst) {
   std::vector<float> scores(128, 0.5f);
   scores[100] = scores[7] = 1.0f;
@@ -158,27 +185,30 @@ TEST_P(ExpertsTest, ARowsRouteDoesNotDependOnOthers) {
 }
 
 TEST_P(ExpertsTest, PairsAreListedByExpertInOrder) {
-  for (const int64_t pairs : {0, 1, 8, 255, 256, 257, 4096}) {
-    for (const int64_t count : {1, 8, 128}) {
+  for (const int64_t pairs : {0, 1, 8, 24, 255, 256, 257, 4096}) {
+    for (const auto& [count, shared] : {std::pair<int64_t, bool>{1, false}, {8, false}, {128, false}, {128, true}}) {
+      const int64_t used = count == 128 ? 8 : 1;
+      if (shared && pairs % used != 0) continue;
       std::vector<int32_t> experts(index_of(pairs));
       for (int64_t i = 0; i < pairs; ++i)  // the third expert has none
         experts[index_of(i)] = static_cast<int32_t>(i * i * 7 % count == 2 ? 0 : i * i * 7 % count);
-      const int64_t used = count == 128 ? 8 : 1;
-      const auto [begin, places, from, present] = listed(experts, count, used);
+      const auto [begin, places, from, present] = listed(experts, count, used, shared);
+      const int64_t more = shared ? pairs / used : 0, all = count + (shared ? 1 : 0);  // rows, experts
       std::vector<int32_t> next, expected_begin = {0}, expected_present;
-      for (int32_t e = 0; e < count; ++e) {
+      for (int32_t e = 0; e < all; ++e) {
         next.push_back(expected_begin.back());
-        expected_begin.push_back(expected_begin.back() +
-                                 static_cast<int32_t>(std::count(experts.begin(), experts.end(), e)));
+        const auto of_expert = e < count ? std::count(experts.begin(), experts.end(), e) : more;
+        expected_begin.push_back(expected_begin.back() + static_cast<int32_t>(of_expert));
         if (expected_begin.back() > next.back()) expected_present.push_back(e);
       }
-      expected_present.resize(index_of(std::min(pairs, count)), -1);
+      expected_present.resize(index_of(std::min(pairs + more, all)), -1);
       EXPECT_EQ(present, expected_present) << pairs << " of " << count;
       EXPECT_EQ(begin, expected_begin) << pairs << " of " << count;
       for (int64_t i = 0; i < pairs; ++i) {
         ASSERT_EQ(places[index_of(i)], next[index_of(experts[index_of(i)])]++) << pairs << " of " << count;
         ASSERT_EQ(from[index_of(places[index_of(i)])], i / used) << pairs << " of " << count;
       }
+      for (int64_t row = 0; row < more; ++row) ASSERT_EQ(from[index_of(pairs + row)], row) << pairs;
     }
   }
 }
@@ -190,21 +220,23 @@ TEST_P(ExpertsTest, ExpertsAreChosenAsByBothSteps) {
   };
   for (const auto& [count, used] : {Size{8, 2}, {128, 8}, {5, 5}, {1, 1}, {1024, 32}, {33, 32}}) {
     for (const int64_t rows : {0, 1, 2, 31, 33, 64, 65, 100}) {
+      const bool shared = rows % 2 == 1;
       std::vector<float> scores = random_values(static_cast<uint64_t>(rows + count), rows * count);
       for (size_t i = 0; i < scores.size(); i += 3) scores[i] = std::round(scores[i] * 4) / 4;  // some are equal
       const int64_t pairs = rows * used;
       const Routes expected = routes(scores, count, used, true);
-      const Lists expected_lists = listed(expected.experts, count, used);
+      const Lists expected_lists = listed(expected.experts, count, used, shared);
       const DeviceArray in = upload_raw(scores), experts = output(index_of(pairs) * 4),
-                        shares = output(index_of(pairs) * 4), begin = output(index_of(count + 1) * 4),
-                        places = output(index_of(pairs) * 4), from = output(index_of(pairs) * 4),
-                        present = output(index_of(std::min(pairs, count)) * 4);
+                        shares = output(index_of(pairs) * 4), begin = output(expected_lists.begin.size() * 4),
+                        places = output(index_of(pairs) * 4), from = output(expected_lists.from.size() * 4),
+                        present = output(expected_lists.present.size() * 4);
       choose_experts({.scores = in.as<float>(),
                       .experts = experts.as<int32_t>(),
                       .shares = shares.as<float>(),
                       .rows = rows,
                       .count = count,
                       .used = used,
+                      .stride = count,
                       .normalise = true},
                      {.experts = experts.as<int32_t>(),
                       .begin = begin.as<int32_t>(),
@@ -213,7 +245,8 @@ TEST_P(ExpertsTest, ExpertsAreChosenAsByBothSteps) {
                       .count = count,
                       .used = used,
                       .from = from.as<int32_t>(),
-                      .present = present.as<int32_t>()},
+                      .present = present.as<int32_t>(),
+                      .shared = shared},
                      stream());
       const Routes got{download_raw<int32_t>(experts), download_raw<float>(shares)};
       const Lists got_lists{download_raw<int32_t>(begin), download_raw<int32_t>(places), download_raw<int32_t>(from),
@@ -255,6 +288,54 @@ TEST_P(ExpertsTest, ManyExpertsAreAdded) {
       expected[index_of(i)] += added;
     }
     EXPECT_EQ(download_raw<float>(sum), expected) << used;
+  }
+}
+
+// A shared expert's output comes last, times the sigmoid of its gate.
+TEST_P(ExpertsTest, ASharedOutputIsAdded) {
+  constexpr int64_t kRows = 5, kUsed = 3, kStride = 7;
+  std::vector<int32_t> places(index_of(kRows * kUsed));
+  std::iota(places.rbegin(), places.rend(), 0);
+  const std::vector<float> shares = random_values(5, kRows * kUsed);
+  std::vector<float> gates = random_values(4, kRows * kStride, 4.0f);
+  gates[0] = 200.0f, gates[index_of(kStride)] = -200.0f;  // 1 and 0
+  const DeviceArray places_array = upload_raw(places), shares_array = upload_raw(shares),
+                    gates_array = upload_raw(gates);
+  for (const DType type : kAllTypes) {
+    for (const int64_t cols : {1, 64, 2051}) {
+      for (const DType shared_type : {type, DType::kF32}) {
+        const std::vector<float> x = rounded(random_values(1, kRows * cols), type),
+                                 y = random_values(2, kRows * kUsed * cols),
+                                 of_shared = rounded(random_values(3, kRows * cols), shared_type);
+        const DeviceArray y_array = upload_raw(y), shared_array = upload(of_shared, shared_type), sum = upload(x, type);
+        add_experts({.y = y_array.data(),
+                     .places = places_array.as<int32_t>(),
+                     .shares = shares_array.as<float>(),
+                     .residual = sum.data(),
+                     .out = sum.data(),
+                     .type = type,
+                     .y_type = DType::kF32,
+                     .rows = kRows,
+                     .used = kUsed,
+                     .cols = cols,
+                     .shared = {shared_array.data(), shared_type, gates_array.as<float>(), kStride}},
+                    stream());
+        std::vector<double> expected, magnitudes;
+        for (int64_t i = 0; i < kRows * cols; ++i) {
+          const int64_t row = i / cols;
+          double added = x[index_of(i)], magnitude = std::abs(added);
+          const auto add = [&](double term) { added += term, magnitude += std::abs(term); };
+          for (int64_t r = 0; r < kUsed; ++r) {
+            const size_t pair = index_of(row * kUsed + r);
+            add(static_cast<double>(shares[pair]) * y[index_of(places[pair] * cols + i % cols)]);
+          }
+          add(of_shared[index_of(i)] / (1 + std::exp(-static_cast<double>(gates[index_of(row * kStride)]))));
+          expected.push_back(added);
+          magnitudes.push_back(magnitude);
+        }
+        expect_close(download(sum, type), expected, magnitudes, type, str(dtype_name(type), " ", cols));
+      }
+    }
   }
 }
 

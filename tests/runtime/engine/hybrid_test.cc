@@ -17,19 +17,19 @@ namespace {
 
 constexpr int64_t kAnswer = 150;  // over the end of a chunk
 
-EngineOptions options_of(DeviceChoice device) {
+EngineOptions options_of(DeviceChoice device, const char* model = "qwen35") {
   EngineOptions o;
-  o.model = testing::tiny_model("qwen35");
+  o.model = testing::tiny_model(model);
   o.device = {.choice = device, .threads = 2};
   o.want_tokenizer = false;
   return o;
 }
 
-class HybridText : public ::testing::TestWithParam<testing::DeviceAndType> {
+class HybridText : public ::testing::TestWithParam<std::tuple<DeviceChoice, testing::RowsType, const char*>> {
  protected:
   EngineOptions options() const {
-    const auto& [device, rows] = GetParam();
-    EngineOptions o = options_of(device);
+    const auto& [device, rows, model] = GetParam();
+    EngineOptions o = options_of(device, model);
     o.dtype = testing::weights_type(rows);
     o.cache_type_k = o.cache_type_v = rows;
     o.prefill = rows.prefill();
@@ -69,14 +69,23 @@ TEST_P(HybridText, DraftsChangeNoToken) {
   EXPECT_GT(accepted, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, HybridText, testing::devices_and_types(), testing::name_of_device_and_type);
+INSTANTIATE_TEST_SUITE_P(Types, HybridText,
+                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
+                                            ::testing::ValuesIn(testing::row_types()),
+                                            ::testing::Values("qwen35", "qwen35moe")),
+                         [](const auto& given) {
+                           return testing::device_name(std::get<0>(given.param)) + "_" +
+                                  std::get<1>(given.param).name() + "_" + std::get<2>(given.param);
+                         });
 
 // Of headrace bench --shape: the states decay, so that nothing overflows in a long prompt. Logits that are not finite
 // would end the run.
-TEST(HybridShape, RandomWeightsGiveTokens) {
-  Shape shape = find_shape(testing::tiny_model("qwen35") + "/config.json");
+class HybridShape : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, HybridShape, ::testing::Values("qwen35", "qwen35moe"));
+TEST_P(HybridShape, RandomWeightsGiveTokens) {
+  Shape shape = find_shape(testing::tiny_model(GetParam()) + "/config.json");
   shape.config.max_positions = 8192;
-  EngineOptions options = options_of(DeviceChoice::kCpu);
+  EngineOptions options = options_of(DeviceChoice::kCpu, GetParam());
   Engine engine(options, make_random_checkpoint(shape.name, shape.config, 1), open_device(options.device));
   const GenerateResult result =
       engine.generate(testing::made_up_ids(6000, 320), {.max_tokens = 40, .ignore_eos = true}, nullptr);

@@ -164,7 +164,9 @@ TEST_P(KvBudgets, TheBudgetsPeakIsThePlans) {
        {Kind{KvMode::kDevice, DType::kF32}, Kind{KvMode::kHost, DType::kF32}, Kind{KvMode::kHost, DType::kInt8},
         Kind{KvMode::kHost, RowsType(DType::kF32, true)}, Kind{KvMode::kHost, DType::kF32, "qwen35"},
         Kind{KvMode::kHost, DType::kF32, "qwen3moe"}, Kind{KvMode::kHost, RowsType(DType::kF32, true), "qwen3moe", 60},
-        Kind{KvMode::kHost, DType::kF32, "qwen35", 1, 4}, Kind{KvMode::kHost, DType::kF32, "qwen35", 300, 4}}) {
+        Kind{KvMode::kHost, DType::kF32, "qwen35", 1, 4}, Kind{KvMode::kHost, DType::kF32, "qwen35", 300, 4},
+        Kind{KvMode::kHost, DType::kF32, "qwen35moe"},
+        Kind{KvMode::kHost, RowsType(DType::kF32, true), "qwen35moe", 60}}) {
     SCOPED_TRACE(str(name, ", KV mode ", static_cast<int>(mode), ", ", pass_rows, " rows, ", blocks, " blocks, ",
                      type.prefill_int8 ? "int8" : "plain", " prefill"));
     const LoadedModel model(testing::tiny_model(name), {DType::kF32, type.prefill_int8}, GetParam());

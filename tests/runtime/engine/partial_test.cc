@@ -27,7 +27,9 @@ struct Run {
   bool hybrid = false;   // most layers have a recurrent state in place of rows
   bool experts = false;  // in place of the feed-forward part
   bool windows = false;  // of most layers
-  const char* model() const { return hybrid ? "qwen35" : experts ? "qwen3moe" : windows ? "gemma3" : "llama31"; }
+  const char* model() const {
+    return hybrid && experts ? "qwen35moe" : hybrid ? "qwen35" : experts ? "qwen3moe" : windows ? "gemma3" : "llama31";
+  }
   int32_t vocab() const { return hybrid || experts || windows ? 320 : 512; }
 };
 
@@ -396,6 +398,7 @@ std::vector<Run> runs_and_hybrids() {
   for (const DeviceChoice device : testing::session_devices()) {
     all.push_back({SpecType::kNgram, DType::kBF16, device, true});
     all.push_back({SpecType::kNgram, DType::kBF16, device, false, true});
+    all.push_back({SpecType::kNgram, DType::kBF16, device, true, true});
     all.push_back({SpecType::kNgram, DType::kBF16, device, false, false, true});
     if (kSanitized) continue;
     all.push_back({SpecType::kNgram, DType::kInt8, device, false, false, true});
@@ -408,10 +411,7 @@ std::vector<Run> runs_and_hybrids() {
 std::string name_of_run(const ::testing::TestParamInfo<Run>& instance) {
   const Run& run = instance.param;
   return testing::device_name(run.device) + (run.spec == SpecType::kNone ? "_none_" : "_ngram_") + run.dtype.name() +
-         (run.hybrid    ? "_hybrid"
-          : run.experts ? "_experts"
-          : run.windows ? "_windows"
-                        : "");
+         (run.hybrid ? "_hybrid" : "") + (run.experts ? "_experts" : "") + (run.windows ? "_windows" : "");
 }
 
 // Windows are in the first table alone: windows_test has more of them.

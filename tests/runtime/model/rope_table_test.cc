@@ -51,8 +51,10 @@ TEST(CardRope, IsThatOfTheModelsWhoseCardsHaveOne) {
   EXPECT_GE(extended.max_positions, 131072);
   EXPECT_EQ(extended.rope.original_max_positions, 32768);
   EXPECT_FALSE(card_rope(extended));
-  EXPECT_EQ(rope_flags_text(card_rope(find_shape("qwen3.6-27b").config).value()),
-            "--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 262144");
+  for (const char* const name : {"qwen3.6-27b", "qwen3.6-35b-a3b"}) {
+    EXPECT_EQ(rope_flags_text(card_rope(find_shape(name).config).value()),
+              "--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 262144");
+  }
   for (const char* const name : {"qwen3-1.7b", "qwen2.5-3b", "llama-3.1-8b", "llama-2-7b"}) {
     EXPECT_FALSE(card_rope(find_shape(name).config)) << name;
   }

@@ -82,7 +82,7 @@ std::string name_of_case(const ::testing::TestParamInfo<DeviceTypeAndModel>& giv
 INSTANTIATE_TEST_SUITE_P(, PrefixStates,
                          ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
                                             ::testing::ValuesIn(testing::types_to_share()),
-                                            ::testing::Values("qwen35", "gemma3")),
+                                            ::testing::Values("qwen35", "qwen35moe", "gemma3")),
                          name_of_case);
 
 // The logits, not the text.

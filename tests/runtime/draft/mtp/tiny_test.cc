@@ -1,6 +1,6 @@
-// The MTP block of a tiny random model (tests/data/tiny/qwen35, a directory and a GGUF file) against an implementation
-// in PyTorch: the logits of its head behind prompts of any length and behind decoded tokens, and a chain that it
-// drafts.
+// The MTP block of tiny random models (tests/data/tiny/qwen35 and, with experts, qwen35moe; directories and GGUF files)
+// against an implementation in PyTorch: the logits of its head behind prompts of any length and behind decoded tokens,
+// and a chain that it drafts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,8 +36,10 @@ class TinyMtp : public ::testing::TestWithParam<std::tuple<DeviceChoice, const c
         << "position " << places_[row];
   }
 
+  const std::string file_ = std::get<1>(GetParam());
   const testing::LoadedModel model_;
-  const testing::Golden golden_ = testing::read_golden(HEADRACE_TEST_DATA "/tiny/qwen35/golden.safetensors");
+  const testing::Golden golden_ =
+      testing::read_golden(testing::tiny_model(file_.substr(0, file_.find('.'))) + "/golden.safetensors");
   const std::vector<int32_t> ids_ = golden_.ids("input_ids");
   const std::vector<int32_t> places_ = golden_.ids("mtp_positions");  // of the states; the next token is known, too
 };
@@ -77,10 +79,12 @@ TEST_P(TinyMtp, AChain) {
 
 INSTANTIATE_TEST_SUITE_P(Models, TinyMtp,
                          ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
-                                            ::testing::Values("qwen35", "qwen35.gguf")),
+                                            ::testing::Values("qwen35", "qwen35.gguf", "qwen35moe", "qwen35moe.gguf")),
                          [](const auto& given) {
-                           return testing::device_name(std::get<0>(given.param)) +
-                                  (std::string(std::get<1>(given.param)) == "qwen35" ? "_directory" : "_gguf");
+                           const std::string file = std::get<1>(given.param);
+                           const std::string name = file.substr(0, file.find('.'));
+                           return str(testing::device_name(std::get<0>(given.param)), "_", name,
+                                      file == name ? "_directory" : "_gguf");
                          });
 
 }  // namespace

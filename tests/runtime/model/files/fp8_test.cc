@@ -101,19 +101,6 @@ struct StoredModel {
   std::map<std::string, FileTensor> fp8, plain;  // the second: the same values in f32
 };
 
-std::map<std::string, std::vector<int64_t>> shapes_in(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  uint64_t bytes = 0;
-  in.read(reinterpret_cast<char*>(&bytes), sizeof bytes);
-  std::string header(bytes, '\0');
-  in.read(header.data(), static_cast<std::streamsize>(bytes));
-  std::map<std::string, std::vector<int64_t>> shapes;
-  const json entries = json::parse(header);
-  for (const auto& [name, entry] : entries.items())
-    if (name != "__metadata__") shapes[name] = entry.at("shape").get<std::vector<int64_t>>();
-  return shapes;
-}
-
 bool converted(const std::string& name, const std::vector<std::string>& left_out) {
   const bool linear = name.ends_with("_proj.weight");
   return linear && std::find(left_out.begin(), left_out.end(), name.substr(0, name.size() - 7)) == left_out.end();
@@ -127,10 +114,9 @@ std::string f32_bytes(const std::vector<float>& values) {
 StoredModel stored_model(const std::string& model, const std::vector<std::string>& left_out) {
   constexpr int64_t kRows = 24, kCols = 40;
   const testing::Golden golden = testing::read_golden(model + "/model.safetensors");
-  const auto shapes = shapes_in(model + "/model.safetensors");
   StoredModel out;
   for (const auto& [name, values] : golden.floats) {
-    const std::vector<int64_t>& shape = shapes.at(name);
+    const std::vector<int64_t>& shape = golden.shapes.at(name);
     out.plain[name] = out.fp8[name] = {"F32", shape, f32_bytes(values)};
     if (!converted(name, left_out)) continue;
     const int64_t rows = shape[0], cols = shape[1], across = ceil_div(cols, kCols);
@@ -172,9 +158,9 @@ std::vector<float> logits_of(const std::string& folder) {
 }
 
 // Llama, whose matrices are stored as the decoder has them, and Qwen3.5, whose q and gates are one matrix in another
-// order of rows.
+// order of rows, also with a shared expert.
 TEST(Fp8, ADirectoryHasTheLogitsOfItsValues) {
-  for (const char* name : {"llama31", "qwen35"}) {
+  for (const char* name : {"llama31", "qwen35", "qwen35moe"}) {
     SCOPED_TRACE(name);
     const std::string model = testing::tiny_model(name);
     const std::vector<std::string> left_out = {"model.layers.0.mlp.down_proj"};

@@ -18,9 +18,9 @@ namespace headrace {
 namespace {
 
 // What the models' authors count: a wrong size anywhere changes it. Qwen3.5 and later have an MTP block besides, of
-// 120,599,552, 243,290,624 and 424,699,392. With the part that reads images, which is not counted, Gemma 3 has
-// 4,300,079,472, 12,187,325,040 and 27,432,406,640 from 4B on. Gemma 4 12B has 256 more in GGUF, of its angles; of 31B
-// and 26B-A4B nobody has written the numbers: they are their shapes' own.
+// 120,599,552, 243,290,624, 424,699,392 and, with experts, 844,640,768. With the part that reads images, which is not
+// counted, Gemma 3 has 4,300,079,472, 12,187,325,040 and 27,432,406,640 from 4B on. Gemma 4 12B has 256 more in GGUF,
+// of its angles; of 31B, of 26B-A4B and of Qwen3.6-35B-A3B nobody has written the numbers: they are their shapes' own.
 TEST(Shapes, HaveAsManyParametersAsTheirModels) {
   std::map<std::string, int64_t> published = {
       {"smollm2-135m", 134515008},    {"smollm2-360m", 361821120},    {"smollm2-1.7b", 1711376384},
@@ -35,6 +35,7 @@ TEST(Shapes, HaveAsManyParametersAsTheirModels) {
       {"qwen3.6-27b", 27320697856},   {"qwen3.8-27b", 27320697856},   {"gemma-3-1b", 999885952},
       {"gemma-3-4b", 3880263168},     {"gemma-3-12b", 11766034176},   {"gemma-3-27b", 27009346304},
       {"gemma-4-12b", 11907350320},   {"gemma-4-31b", 30697345340},   {"gemma-4-26b-a4b", 25233141790}};
+  published["qwen3.6-35b-a3b"] = 35505251456;
   published["qwen3-30b-a3b"] = published["qwen3-coder-30b-a3b"] = 30532122624;
   std::set<std::string> names;
   for (const Shape& shape : known_shapes()) {
