@@ -54,8 +54,12 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
     }
     const GroupRows after = rows_of_block(groups);
     bool mine = add_parts<Shape>(shared, sums);
+    p.bias = bias_of_group(all, groups, after.group);
     if constexpr (Shape::kGates) {
-      if (all.gated) mine = apply_gate<Shape>(all.activation, shared, mine, sums);
+      if (all.gated) {
+        mine = apply_gate<Shape>(all, p.bias, shared, mine, sums);
+        p.bias = nullptr;
+      }
     }
     p.out = static_cast<char*>(all.out) + int64_t{after.begin + tile} * all.out_cols * (all.out_f32 ? 4 : 2);
     const WarpTiles tiles = tiles_of_warp<Shape>(all);

@@ -63,6 +63,7 @@ struct AttentionSpec {
   double scale = 0.0;         // of scores; 0: 1 / sqrt(head_dim)
   bool v_norm = false;        // Gemma 4: RMSNorm over each head of v, without a weight; only with qk_norm
   bool k_is_v = false;        // Gemma 4: no v_proj; v is what k_proj makes, before k's norm and rope
+  bool sinks = false;         // gpt-oss: each head has one more score, without a value
 
   bool operator==(const AttentionSpec&) const = default;
   int64_t rotary_dims() const { return rope_dims == 0 ? head_dim : rope_dims; }
@@ -91,6 +92,7 @@ struct ExpertsSpec {
   // Gemma 4: beside the dense part, each with norms of its own. The router reads the residual stream, normalised and
   // scaled by channel, and each expert has a factor.
   bool beside = false;
+  bool bias = false;  // gpt-oss: of the router's scores, and of each expert's three products
 
   bool operator==(const ExpertsSpec&) const = default;
 };
@@ -145,7 +147,7 @@ struct MtpSpec {
 
 struct ModelConfig {
   std::string family;  // "llama", "ministral3", "mistral", "mistral3" (GGUF: with or without query_beta), "phi3",
-                       // "qwen2", "qwen3", "qwen3moe", "qwen35", "seed_oss", "gemma3", "gemma4"
+                       // "qwen2", "qwen3", "qwen3moe", "qwen35", "seed_oss", "gemma3", "gemma4", "gpt-oss"
   int64_t hidden = 0, vocab = 0, max_positions = 0;
   double rms_eps = 1e-5;
   RopeConfig rope;

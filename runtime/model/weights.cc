@@ -44,6 +44,7 @@ void place_attention(const LayerTensors& tensor, int64_t hidden, LayerWeights* w
   }
   places->place(&w->output, {tensor("self_attn.o_proj.weight", {hidden, q})});
   if (a.output_bias) places->place(&w->output_bias, {tensor("self_attn.o_proj.bias", {hidden})});
+  if (a.sinks) places->place_f32(&w->sinks, tensor("self_attn.sinks", {a.heads}));
 }
 
 void place_delta_net(const LayerTensors& tensor, int64_t hidden, LayerWeights* w, WeightPlaces* places) {
@@ -72,6 +73,24 @@ uint64_t place_each(int64_t count, const WeightPlaces& places, const Place& plac
   return stride;
 }
 
+void place_expert_biases(const LayerTensors& tensor, const ExpertsSpec& spec, int64_t hidden, ExpertWeights* w,
+                         WeightPlaces* places) {
+  places->place(&w->router_bias, {tensor("mlp.gate.bias", {spec.count})});
+  const auto of = [&](int64_t e, const char* name, int64_t size) {
+    return tensor(str("mlp.experts.", e, ".", name, ".bias").c_str(), {size});
+  };
+  w->gate_up_bias_stride = place_each(spec.count, *places, [&](int64_t e) {
+    const auto parts = {of(e, "gate_proj", spec.width), of(e, "up_proj", spec.width)};
+    if (e == 0) return places->place(&w->gate_up_bias, parts);
+    places->place(parts);
+  });
+  w->down_bias_stride = place_each(spec.count, *places, [&](int64_t e) {
+    const auto parts = {of(e, "down_proj", hidden)};
+    if (e == 0) return places->place(&w->down_bias, parts);
+    places->place(parts);
+  });
+}
+
 void place_experts(const LayerTensors& tensor, const ExpertsSpec& spec, int64_t hidden, ExpertWeights* w,
                    WeightPlaces* places) {
   places->place_plain(&w->router, {tensor("mlp.gate.weight", {spec.count, hidden})});
@@ -96,6 +115,7 @@ void place_experts(const LayerTensors& tensor, const ExpertsSpec& spec, int64_t 
     if (e == 0) return places->place(&w->down, parts);
     places->place_after(w->down, parts);
   });
+  if (spec.bias) place_expert_biases(tensor, spec, hidden, w, places);
 }
 
 void place_layer(const LayerTensors& tensor, const LayerSpec& spec, int64_t hidden, LayerWeights* w,

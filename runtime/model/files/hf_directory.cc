@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -42,6 +43,7 @@ class HfDirectory final : public Checkpoint {
  private:
   std::string file(const std::string& name) const { return path_ + "/" + name; }
   void read_elements(const TensorPart& part, int64_t first, int64_t count, DType type, void* dst) const;
+  void read_apart(const TensorPart& part, int64_t row_begin, int64_t row_end, DType type, char* dst) const;
   json config_object(const char* name) const;  // empty if the file is absent
   SpecialNames special_names() const;
   void read_generation_config();
@@ -73,7 +75,7 @@ HfDirectory::HfDirectory(const std::string& directory) {
 ByteRange HfDirectory::stored_range(const TensorInfo& tensor) const {
   const TensorPart& part = parts_[index_of(tensor)];
   const ByteRange whole = files_.range(part.stored);
-  if (part.order.stride > part.order.head_dim) return whole;  // others' rows are between
+  if (part.order.stride > part.order.head_dim || !part.places.as_stored()) return whole;  // others' are between
   const uint64_t row_bytes = tensor.stored_bytes / static_cast<uint64_t>(std::max<int64_t>(1, tensor.rows()));
   return {whole.source, whole.begin + static_cast<uint64_t>(part.first_row) * row_bytes, tensor.stored_bytes};
 }
@@ -86,6 +88,7 @@ void HfDirectory::read_generation_config() {
 void HfDirectory::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const {
   check_rows(tensor, row_begin, row_end);
   const TensorPart& part = parts_[index_of(tensor)];
+  if (!part.places.as_stored()) return read_apart(part, row_begin, row_end, type, static_cast<char*>(dst));
   if (part.order.as_stored())
     return read_elements(part, (part.first_row + row_begin) * tensor.cols(), (row_end - row_begin) * tensor.cols(),
                          type, dst);
@@ -105,6 +108,26 @@ void HfDirectory::read_elements(const TensorPart& part, int64_t first, int64_t c
   files_.read(part.stored, first, count, DType::kF32, values.data());
   for (float& value : values) value = part.as == StoredAs::kLessOne ? value + 1.0f : -std::exp(value);
   convert_elements(DType::kF32, reinterpret_cast<const char*>(values.data()), type, dst, count);
+}
+
+// Run after run of the stored tensor: of each column, or, where a row's elements are nearer to each other, of each row.
+void HfDirectory::read_apart(const TensorPart& part, int64_t row_begin, int64_t row_end, DType type, char* dst) const {
+  const ElementPlaces& at = part.places;
+  const int64_t cols = part.tensor.cols(), rows = row_end - row_begin;
+  if (rows == 0) return;
+  const bool columns = at.rows_apart > 0 && at.rows_apart < at.cols_apart;
+  const int64_t runs = columns ? cols : rows, count = columns ? rows : cols;
+  const int64_t apart = columns ? at.rows_apart : at.cols_apart, next = columns ? at.cols_apart : at.rows_apart;
+  const int64_t length = (count - 1) * apart + 1;
+  const size_t bytes = dtype_bytes(type);
+  std::vector<char> run(static_cast<size_t>(length) * bytes);
+  for (int64_t i = 0; i < runs; ++i) {
+    read_elements(part, at.first + row_begin * at.rows_apart + i * next, length, type, run.data());
+    for (int64_t j = 0; j < count; ++j) {
+      const int64_t to = columns ? j * cols + i : i * cols + j;
+      std::memcpy(dst + static_cast<size_t>(to) * bytes, run.data() + static_cast<size_t>(j * apart) * bytes, bytes);
+    }
+  }
 }
 
 Tokenizer HfDirectory::load_tokenizer() const {

@@ -42,18 +42,36 @@ void append_split(const TensorInfo& stored, size_t index, std::string_view fused
   }
 }
 
-// The matrices of all experts that are stored as one tensor: [count, rows, cols], where gate's rows may come before
-// up's.
+// The matrices of all experts, or their biases, that are stored as one tensor.
+enum class FusedAs : uint8_t {
+  kRows,     // [count, rows, cols], where gate's rows may come before up's
+  kColumns,  // [count, cols, rows], where gate's and up's alternate
+  kBiases,   // [count, rows], likewise
+};
 struct FusedExperts {
   std::string_view name;
   std::vector<const char*> parts;
+  FusedAs as = FusedAs::kRows;
 };
 const FusedExperts kFusedExperts[] = {{"mlp.experts.gate_proj.weight", {"gate_proj"}},
                                       {"mlp.experts.up_proj.weight", {"up_proj"}},
                                       {"mlp.experts.down_proj.weight", {"down_proj"}},
                                       {"mlp.experts.gate_up_proj.weight", {"gate_proj", "up_proj"}},
                                       {"mlp.experts.gate_up_proj", {"gate_proj", "up_proj"}},
-                                      {"mlp.experts.down_proj", {"down_proj"}}};
+                                      {"mlp.experts.down_proj", {"down_proj"}},
+                                      {"mlp.experts.gate_up_proj.columns", {"gate_proj", "up_proj"}, FusedAs::kColumns},
+                                      {"mlp.experts.down_proj.columns", {"down_proj"}, FusedAs::kColumns},
+                                      {"mlp.experts.gate_proj.bias", {"gate_proj"}, FusedAs::kBiases},
+                                      {"mlp.experts.up_proj.bias", {"up_proj"}, FusedAs::kBiases},
+                                      {"mlp.experts.down_proj.bias", {"down_proj"}, FusedAs::kBiases},
+                                      {"mlp.experts.gate_up_proj.bias", {"gate_proj", "up_proj"}, FusedAs::kBiases}};
+
+// The element of matrix `part` of `parts` in the expert `index`, whose matrices have `rows` rows in all.
+ElementPlaces places_of(FusedAs as, int64_t index, int64_t part, int64_t parts, int64_t rows, int64_t cols) {
+  if (as == FusedAs::kColumns) return {index * rows * cols + part, parts, rows};
+  if (as == FusedAs::kBiases && parts > 1) return {index * rows + part, 0, parts};
+  return {};
+}
 
 // False: the tensor is none of these.
 bool append_experts(const TensorInfo& stored, size_t index, const ModelConfig& config, const std::string& source,
@@ -65,16 +83,21 @@ bool append_experts(const TensorInfo& stored, size_t index, const ModelConfig& c
   const bool down = fused->name.find("down") != std::string_view::npos;
   const int64_t rows = down ? config.hidden : experts->width, cols = down ? experts->width : config.hidden;
   const auto parts = static_cast<int64_t>(fused->parts.size());
-  check_shape(stored, {experts->count, parts * rows, cols}, source);
+  const bool biases = fused->as == FusedAs::kBiases;
+  const std::vector<int64_t> own = biases ? std::vector<int64_t>{rows} : std::vector<int64_t>{rows, cols};
+  std::vector<int64_t> shape = {experts->count, parts * rows};
+  if (!biases) shape.insert(shape.end() - (fused->as == FusedAs::kColumns ? 1 : 0), cols);
+  check_shape(stored, shape, source);
   const std::string prefix =
       stored.name.substr(0, stored.name.size() - fused->name.size()) + std::string("mlp.experts.");
   const int64_t matrices = experts->count * parts;
   for (int64_t i = 0; i < matrices; ++i) {
-    const std::string name = str(prefix, i / parts, ".", fused->parts[static_cast<size_t>(i % parts)], ".weight");
-    out->push_back(
-        {.tensor = {name, {rows, cols}, stored.stored_type, stored.stored_bytes / static_cast<uint64_t>(matrices)},
-         .stored = index,
-         .first_row = i * rows});
+    const std::string name =
+        str(prefix, i / parts, ".", fused->parts[static_cast<size_t>(i % parts)], biases ? ".bias" : ".weight");
+    out->push_back({.tensor = {name, own, stored.stored_type, stored.stored_bytes / static_cast<uint64_t>(matrices)},
+                    .stored = index,
+                    .first_row = i * (biases ? 1 : rows),
+                    .places = places_of(fused->as, i / parts, i % parts, parts, parts * rows, cols)});
   }
   return true;
 }

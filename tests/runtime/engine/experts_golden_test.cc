@@ -1,4 +1,5 @@
-// A tiny random Qwen3-MoE, a directory and a GGUF file with the same values, against transformers in f32.
+// Tiny random models with experts, Qwen3-MoE and gpt-oss, each a directory and a GGUF file with the same values,
+// against transformers in f32.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,9 +17,12 @@ using testing::LoadedModel;
 constexpr float kExpertsTolerance = 5e-4f;  // f32 against f64 in transformers: 3e-5
 constexpr float kInt8Median = 0.6f;         // of logits with a spread of 3.1, in 64 columns: 0.4
 
+std::string directory_of(const std::string& model) { return model.substr(0, model.find(".gguf")); }
+
 class ExpertsGolden : public ::testing::TestWithParam<std::tuple<DeviceChoice, const char*>> {
  protected:
-  const Golden golden = testing::read_golden(testing::tiny_model("qwen3moe") + "/golden.safetensors");
+  const Golden golden =
+      testing::read_golden(testing::tiny_model(directory_of(std::get<1>(GetParam()))) + "/golden.safetensors");
   const std::vector<int32_t> ids = golden.ids("input_ids");
   const std::vector<int64_t>& positions = golden.ints.at("logit_positions");
   const std::vector<float>& expected = golden.floats.at("logits");
@@ -101,10 +105,11 @@ TEST_P(ExpertsGolden, GreedyTokens) {
 
 INSTANTIATE_TEST_SUITE_P(Files, ExpertsGolden,
                          ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
-                                            ::testing::Values("qwen3moe", "qwen3moe.gguf")),
+                                            ::testing::Values("qwen3moe", "qwen3moe.gguf", "gptoss", "gptoss.gguf")),
                          [](const auto& given) {
-                           const bool gguf = std::string(std::get<1>(given.param)).ends_with("gguf");
-                           return testing::device_name(std::get<0>(given.param)) + (gguf ? "_gguf" : "_directory");
+                           const std::string model = std::get<1>(given.param);
+                           return testing::device_name(std::get<0>(given.param)) + "_" + directory_of(model) +
+                                  (model.ends_with("gguf") ? "_gguf" : "_directory");
                          });
 
 }  // namespace
