@@ -132,13 +132,18 @@ void plain_groups(const GroupedProductParams& params, CudaStream& stream) {
 
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
+bool is_floats(WeightType type) { return packed_kind(type).floats; }
+
+// The parts are of usual types, or all of the one that has floating-point numbers.
 bool takes(const GroupedProductParams& params) {
   bool takes = params.type == DType::kBF16 && params.k % 8 == 0 && aligned(params.x) && params.stride % 16 == 0;
   takes = takes && params.n <= INT32_MAX && params.k <= INT32_MAX && params.rows <= INT32_MAX;
   takes = takes && std::max(params.x_rows, params.most_rows) * params.k * 2 <= UINT32_MAX;
   for (int i = 0; i < params.weight.count; ++i) {
     const WeightPart& part = params.weight.parts[i];
-    takes = takes && aligned(part.data) && !is_other(part.type) && !is_grid(part.type);
+    const bool usual = !is_other(part.type) && !is_grid(part.type) && !is_floats(params.weight.parts[0].type);
+    takes =
+        takes && aligned(part.data) && (usual || (is_floats(part.type) && part.type == params.weight.parts[0].type));
   }
   return takes;
 }
@@ -194,6 +199,7 @@ void grouped_product(const GroupedProductParams& params, Stream& stream) {
     sum_columns(rows_of_x, sums.as<uint32_t>(), on);
     p.x_sums = sums.as<uint32_t>();
   }
+  if (is_floats(p.parts[0].type)) return launch_groups<ManyGroupsShape, FloatKinds>(p, groups, blocks, on);
   launch_groups<ManyGroupsShape, UsualKinds>(p, groups, blocks, on);
 }
 

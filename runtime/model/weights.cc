@@ -169,6 +169,9 @@ bool is_ours(std::string_view name, const ModelConfig& config) {
   return false;
 }
 
+// The scales of experts in MXFP4, which are read with them (runtime/model/files/mxfp4.h).
+bool is_scale_of_mxfp4(std::string_view name) { return name.ends_with("_proj.scales"); }
+
 // The scales of a matrix in fp8, which are read with it.
 bool is_scale_of_fp8(const Checkpoint& checkpoint, std::string_view name) {
   constexpr std::string_view kScales = "_scale_inv";
@@ -186,7 +189,7 @@ void refuse_unused(const Checkpoint& checkpoint) {
   std::vector<std::string_view> unused;
   for (const TensorInfo& tensor : checkpoint.tensors())
     if (!names.contains(tensor.name) && is_ours(tensor.name, checkpoint.config()) && !is_harmless(tensor.name) &&
-        !is_scale_of_fp8(checkpoint, tensor.name))
+        !is_scale_of_fp8(checkpoint, tensor.name) && !is_scale_of_mxfp4(tensor.name))
       unused.push_back(tensor.name);
   if (unused.empty()) return;
   std::string text;

@@ -4,6 +4,7 @@
 #include "runtime/base/end_ids.h"
 #include "runtime/base/json_file.h"
 #include "runtime/model/config_check.h"
+#include "runtime/model/families/fp8_json.h"
 #include "runtime/model/families/llama_like.h"
 #include "runtime/model/families/windows.h"
 #include "runtime/model/rope_json.h"
@@ -32,6 +33,7 @@ void set_gptoss_layers(const std::vector<bool>& windows, const GptOssSizes& size
 // ---- config.json ----
 
 void refuse_gptoss(const JsonFields& fields) {
+  fp8_blocks(fields);
   const std::string activation = fields.string_or("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") fields.refuse("hidden_act", "is not supported (\"silu\" is)");
   const auto expect = [&](const char* key, float value) {
@@ -84,7 +86,11 @@ std::string gptoss_tensor(std::string_view stored) {
       {".mlp.experts.gate_up_proj", ".mlp.experts.gate_up_proj.columns"},
       {".mlp.experts.down_proj", ".mlp.experts.down_proj.columns"},
       {".mlp.experts.gate_up_proj_bias", ".mlp.experts.gate_up_proj.bias"},
-      {".mlp.experts.down_proj_bias", ".mlp.experts.down_proj.bias"}};
+      {".mlp.experts.down_proj_bias", ".mlp.experts.down_proj.bias"},
+      {".mlp.experts.gate_up_proj_blocks", ".mlp.experts.gate_up_proj.blocks"},
+      {".mlp.experts.gate_up_proj_scales", ".mlp.experts.gate_up_proj.scales"},
+      {".mlp.experts.down_proj_blocks", ".mlp.experts.down_proj.blocks"},
+      {".mlp.experts.down_proj_scales", ".mlp.experts.down_proj.scales"}};
   for (const auto& [end, decoder] : kEnds)
     if (stored.ends_with(end)) return str(stored.substr(0, stored.size() - end.size()), decoder);
   return std::string(stored);

@@ -11,9 +11,11 @@
 #include "runtime/base/json_file.h"
 #include "runtime/model/convert.h"
 #include "runtime/model/families/read_config.h"
+#include "runtime/model/files/mxfp4.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/files/tensor_files.h"
 #include "runtime/model/files/tensor_parts.h"
+#include "runtime/model/gguf/dequantize.h"
 
 namespace headrace {
 namespace {
@@ -33,6 +35,7 @@ class HfDirectory final : public Checkpoint {
  public:
   explicit HfDirectory(const std::string& directory);
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
+  void read_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, void* dst) const override;
   ByteRange stored_range(const TensorInfo& tensor) const override;
   std::vector<FileStamp> files() const override { return files_.stamps(); }
   DType natural_dtype() const override { return files_.natural_dtype(); }
@@ -75,7 +78,10 @@ HfDirectory::HfDirectory(const std::string& directory) {
 ByteRange HfDirectory::stored_range(const TensorInfo& tensor) const {
   const TensorPart& part = parts_[index_of(tensor)];
   const ByteRange whole = files_.range(part.stored);
-  if (part.order.stride > part.order.head_dim || !part.places.as_stored()) return whole;  // others' are between
+  if (part.order.stride > part.order.head_dim || !part.places.as_stored()) {  // others' are between
+    const uint64_t bytes = whole.bytes / static_cast<uint64_t>(part.runs);
+    return {whole.source, whole.begin + static_cast<uint64_t>(part.run) * bytes, bytes};
+  }
   const uint64_t row_bytes = tensor.stored_bytes / static_cast<uint64_t>(std::max<int64_t>(1, tensor.rows()));
   return {whole.source, whole.begin + static_cast<uint64_t>(part.first_row) * row_bytes, tensor.stored_bytes};
 }
@@ -88,6 +94,12 @@ void HfDirectory::read_generation_config() {
 void HfDirectory::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const {
   check_rows(tensor, row_begin, row_end);
   const TensorPart& part = parts_[index_of(tensor)];
+  if (part.scales) {
+    const GgmlType& blocks = *find_ggml_type(kGgmlMxfp4);
+    std::vector<char> rows(weight_bytes(WeightType::kMXFP4, row_end - row_begin, tensor.cols()));
+    read_blocks(tensor, row_begin, row_end, rows.data());
+    return dequantize(blocks, rows.data(), type, dst, (row_end - row_begin) * tensor.cols());
+  }
   if (!part.places.as_stored()) return read_apart(part, row_begin, row_end, type, static_cast<char*>(dst));
   if (part.order.as_stored())
     return read_elements(part, (part.first_row + row_begin) * tensor.cols(), (row_end - row_begin) * tensor.cols(),
@@ -99,6 +111,31 @@ void HfDirectory::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t
                 [&](int64_t first, char* head) {
                   read_elements(part, (part.first_row + first) * cols, part.order.head_dim * cols, type, head);
                 });
+}
+
+// Some rows at a time, with those between them, of gate or of up.
+void HfDirectory::read_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, void* dst) const {
+  constexpr int64_t kAtOnce = 64;
+  check_rows(tensor, row_begin, row_end);
+  const TensorPart& part = parts_[index_of(tensor)];
+  CHECK(part.scales.has_value(), tensor.name);
+  const int64_t groups = tensor.cols() / kMxfp4Group, apart = part.places.rows_apart;
+  const ByteRange values = files_.range(part.stored), scales = files_.range(*part.scales);
+  const auto read = [&](const ByteRange& from, int64_t row, int64_t rows, int64_t row_bytes) {
+    std::vector<uint8_t> bytes(static_cast<size_t>(((rows - 1) * apart + 1) * row_bytes));
+    from.source->read(from.begin + static_cast<uint64_t>((part.places.first + row * apart) * row_bytes), bytes.data(),
+                      bytes.size());
+    return bytes;
+  };
+  auto* to = static_cast<uint8_t*>(dst);
+  for (int64_t row = row_begin; row < row_end; row += kAtOnce) {
+    const int64_t rows = std::min(kAtOnce, row_end - row);
+    const std::vector<uint8_t> some = read(values, row, rows, groups * kMxfp4GroupBytes),
+                               some_scales = read(scales, row, rows, groups);
+    for (int64_t i = 0; i < rows; ++i, to += groups * kMxfp4BlockBytes)
+      join_mxfp4(some.data() + i * apart * groups * kMxfp4GroupBytes, some_scales.data() + i * apart * groups, groups,
+                 to);
+  }
 }
 
 // Elements of the stored tensor, as the decoder's values.

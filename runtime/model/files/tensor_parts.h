@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,10 @@ struct TensorPart {
   int64_t first_row = 0;
   RowOrder order = {};
   StoredAs as = StoredAs::kItself;
-  ElementPlaces places = {};
+  ElementPlaces places = {};          // of blocks in MXFP4: of rows
+  std::optional<size_t> scales = {};  // of blocks in MXFP4 (mxfp4.h): the index of the tensor of their scales
+  // Of a part of a tensor that all experts share: its values are in the run `run` of so many of equal size.
+  int64_t run = 0, runs = 1;
 };
 
 // What a format has of its own.

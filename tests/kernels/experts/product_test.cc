@@ -170,7 +170,7 @@ const std::vector<int32_t> kFew = {0, 1, 1, 4, 12, 13}, kSome = {0, 0, 17, 18, 6
 TEST_P(GroupedProductTest, AGroupHasTheBitsOfItsOwnProduct) {
   for (const WeightType type : kQuantisedTypes) {
     // Types that few files have are multiplied by a kernel of other bits on CUDA (below).
-    if (cuda() && type >= WeightType::kQ2K) continue;
+    if (cuda() && type >= WeightType::kQ2K && type != WeightType::kMXFP4) continue;
     const Experts experts = quantised(type);
     for (const std::vector<int32_t>& begin : {kFew, kSome, kMany})
       for (const DType out_type : {DType::kBF16, DType::kF32})
@@ -193,6 +193,18 @@ TEST_P(GroupedProductTest, OtherNumbersOfColumns) {
     for (const WeightType type : {WeightType::kQ4K, WeightType::kQ6K, WeightType::kQ8_0}) {
       const Experts experts = quantised(type);
       for (const std::vector<int32_t>& begin : {kFew, kSome, kMany})
+        check(experts, begin, DType::kBF16, DType::kF32, str(weight_type_info(type).name, " k=", k));
+    }
+  }
+}
+
+// Rows of gpt-oss's experts: no whole number of records.
+TEST_P(GroupedProductTest, RowsOfAnyNumberOfGroups) {
+  for (const int64_t k : {2880, 96}) {
+    k_ = k;
+    for (const WeightType type : {WeightType::kMXFP4, WeightType::kQ8_0}) {
+      const Experts experts = quantised(type);
+      for (const std::vector<int32_t>& begin : {kFew, kMany})
         check(experts, begin, DType::kBF16, DType::kF32, str(weight_type_info(type).name, " k=", k));
     }
   }
@@ -260,7 +272,8 @@ void GroupedProductTest::check_gated(const Experts& experts, DType type, const s
 TEST_P(GroupedProductTest, AGatedProductHasTheBitsOfBothSteps) {
   for (const int64_t k : {512, 768, 2048}) {
     k_ = k;
-    for (const WeightType type : {WeightType::kQ4K, WeightType::kQ6K, WeightType::kQ8_0, WeightType::kQ5_1}) {
+    for (const WeightType type :
+         {WeightType::kQ4K, WeightType::kQ6K, WeightType::kQ8_0, WeightType::kQ5_1, WeightType::kMXFP4}) {
       Experts experts = quantised(type, 2 * kGroups);
       experts.first.parts[1] = experts.of(1).parts[0];
       experts.first.count = 2;
@@ -276,7 +289,7 @@ TEST_P(GroupedProductTest, AGatedProductHasTheBitsOfBothSteps) {
 
 TEST_P(GroupedProductTest, AGroupHasItsOwnBias) {
   biased_ = true;
-  for (const WeightType type : {WeightType::kQ4K, WeightType::kQ8_0}) {
+  for (const WeightType type : {WeightType::kQ4K, WeightType::kQ8_0, WeightType::kMXFP4}) {
     const Experts one = quantised(type);
     Experts both = quantised(type, 2 * kGroups);
     both.first.parts[1] = both.of(1).parts[0];

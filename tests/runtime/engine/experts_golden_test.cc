@@ -105,10 +105,13 @@ TEST_P(ExpertsGolden, GreedyTokens) {
 
 INSTANTIATE_TEST_SUITE_P(Files, ExpertsGolden,
                          ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
-                                            ::testing::Values("qwen3moe", "qwen3moe.gguf", "gptoss", "gptoss.gguf")),
+                                            ::testing::Values("qwen3moe", "qwen3moe.gguf", "gptoss", "gptoss.gguf",
+                                                              "gptoss-mxfp4", "gptoss-mxfp4.gguf")),
                          [](const auto& given) {
                            const std::string model = std::get<1>(given.param);
-                           return testing::device_name(std::get<0>(given.param)) + "_" + directory_of(model) +
+                           std::string name = directory_of(model);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return testing::device_name(std::get<0>(given.param)) + "_" + name +
                                   (model.ends_with("gguf") ? "_gguf" : "_directory");
                          });
 

@@ -2,6 +2,7 @@
 // family refuses.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -57,6 +58,56 @@ TEST(GptOss, BothFormatsAreOneModel) {
             make_rope_table(directory->config().rope, 24, 1024).inv_freq);
   testing_support::expect_same_sizes(*gguf, *directory);
   testing_support::expect_same_tensors(*gguf, *directory);
+}
+
+// Published files keep the experts in MXFP4, each format in its own order.
+TEST(GptOss, BothFormatsHaveTheSameBlocks) {
+  const auto directory = open_checkpoint(tiny_file("gptoss-mxfp4")),
+             gguf = open_checkpoint(tiny_file("gptoss-mxfp4.gguf"));
+  EXPECT_EQ(gguf->config().layers, directory->config().layers);
+  testing_support::expect_same_sizes(*gguf, *directory);
+  int64_t matrices = 0;
+  for (const DecoderTensor& tensor : decoder_tensors(directory->config())) {
+    EXPECT_EQ(testing_support::tensor_values(*gguf, tensor), testing_support::tensor_values(*directory, tensor))
+        << tensor.name;
+    const TensorInfo &a = directory->require(tensor.name, tensor.shape), &b = gguf->require(tensor.name, tensor.shape);
+    EXPECT_EQ(a.block_type(), b.block_type()) << tensor.name;
+    if (a.block_type() != WeightType::kMXFP4) continue;
+    ++matrices;
+    EXPECT_EQ(a.stored_bytes, weight_bytes(WeightType::kMXFP4, a.rows(), a.cols()));
+    std::vector<char> of_a(a.stored_bytes), of_b(a.stored_bytes),
+        tail(a.stored_bytes / static_cast<uint64_t>(a.rows()));
+    directory->read_blocks(a, 0, a.rows(), of_a.data());
+    gguf->read_blocks(b, 0, b.rows(), of_b.data());
+    EXPECT_EQ(of_a, of_b) << tensor.name;
+    directory->read_blocks(a, a.rows() - 1, a.rows(), tail.data());
+    EXPECT_TRUE(std::equal(tail.begin(), tail.end(), of_a.end() - static_cast<ptrdiff_t>(tail.size())));
+  }
+  EXPECT_EQ(matrices, 3 * 4 * 3);
+}
+
+TEST(GptOss, BlocksThatDisagreeAreNamed) {
+  const TemporaryFolder folder;
+  const std::string file = read_small_file(tiny_file("gptoss-mxfp4") + "/model.safetensors", 1 << 20);
+  const json config = json::parse(read_small_file(tiny_file("gptoss-mxfp4") + "/config.json", 1 << 16));
+  const auto open_with = [&](const std::string& from, const std::string& to, const json& other) {
+    std::string changed = file;
+    for (size_t at = changed.find(from); at != std::string::npos; at = changed.find(from, at + 1))
+      changed.replace(at, from.size(), to);
+    folder.write("model.safetensors", changed);
+    folder.write("config.json", other.dump());
+    open_checkpoint(folder.path());
+  };
+  expect_error(ExitCode::kBadInput, folder.path(), {"lacks the tensor", "down_proj_scales", "down_proj_blocks"},
+               [&] { open_with("down_proj_scales", "down_proj_scalez", config); });
+  expect_error(ExitCode::kBadInput, folder.path(), {"experts.gate_up_proj_blocks", "[4, 64, 1, 32]", "[4, 64, 2, 16]"},
+               [&] { open_with("[4,64,2,16]", "[4,64,1,32]", config); });
+  expect_error(ExitCode::kBadInput, folder.path(), {"experts.gate_up_proj_scales", "[4, 32, 4]", "[4, 64, 2]"},
+               [&] { open_with("[4,64,2]", "[4,32,4]", config); });
+  json llama = json::parse(read_small_file(tiny_file("llama31") + "/config.json", 1 << 16));
+  llama["quantization_config"] = {{"quant_method", "mxfp4"}};
+  expect_error(ExitCode::kBadInput, "a/config.json", {"quantization_config \"mxfp4\" of this family"},
+               [&] { parse_config_json(llama.dump(), "a/config.json"); });
 }
 
 json gptoss_config() { return json::parse(read_small_file(tiny_file("gptoss") + "/config.json", 1 << 16)); }
