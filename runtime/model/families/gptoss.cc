@@ -21,6 +21,7 @@ struct GptOssSizes {
   ExpertsSpec experts;
 };
 void set_gptoss_layers(const std::vector<bool>& windows, const GptOssSizes& sizes, ModelConfig* config) {
+  config->exact_rows = true;
   LayerSpec layer{.mixer = sizes.attention, .ffn = {.activation = Activation::kClampedSilu, .experts = sizes.experts}};
   layer.attention().sinks = true;
   layer.ffn.experts->normalised = layer.ffn.experts->bias = true;
