@@ -36,7 +36,7 @@ def main(folder, pages):
     for text in texts:
         ids = tokenizer.encode(text).ids
         rows.append({"text": text, "ids": ids, "ids_no_special": tokenizer.encode(text, add_special_tokens=False).ids,
-                     "decoded": tokenizer.decode(ids, skip_special_tokens=True)})
+                     "decoded": tokenizer.decode(ids, skip_special_tokens=False)})
     (folder / "o200k.ids.json").write_text(json.dumps(rows, ensure_ascii=False) + "\n")
 
 
