@@ -1,4 +1,4 @@
-"""llama.cpp and headrace in turns on one GPU, a shape with random Q4_K_M weights: prefill, in bf16 and in 8 bits, and
+"""llama.cpp and headrace in turns on one GPU, a shape with random Q4_K_M weights (gpt-oss: MXFP4): prefill, in bf16 and in 8 bits, and
 decode steps behind it.
 
   python3 bench/llama_gpu.py HEADRACE LLAMA_BENCH --shape llama-3.1-8b --tokens 61440 [131040 ...] [--rounds 3]
@@ -26,9 +26,13 @@ SHAPES = {
     "qwen3.6-35b-a3b": dict(arch="qwen35moe", layers=40, hidden=2048, heads=16, kv=2, dim=256, ffn=0, vocab=248320,
                             theta=10000000.0, qk_norm=True, rotated=64, delta=(16, 32, 128), experts=(256, 8, 512),
                             shared=512),
+    # Experts in MXFP4, all else in Q8_0; biases, sinks, windows in every second layer, and YaRN.
+    "gpt-oss-20b": dict(arch="gpt-oss", layers=24, hidden=2880, heads=64, kv=8, dim=64, ffn=2880, vocab=201088,
+                        theta=150000.0, qk_norm=False, experts=(32, 4, 2880), weights="mxfp4", window=128,
+                        yarn=(32.0, 4096)),
 }
-F32, Q4_K, Q5_K, Q6_K = 0, 12, 13, 14
-BLOCK_BYTES = {Q4_K: 144, Q5_K: 176, Q6_K: 210}  # of 256 values
+F32, Q8_0, Q4_K, Q5_K, Q6_K, MXFP4 = 0, 8, 12, 13, 14, 39
+BLOCKS = {Q4_K: (256, 144), Q5_K: (256, 176), Q6_K: (256, 210), Q8_0: (32, 34), MXFP4: (32, 17)}  # values, bytes
 ALIGNMENT = 32
 
 
@@ -47,6 +51,19 @@ def attention(s, larger):
                 ("attn_v.weight", (hidden, kv), larger), ("attn_output.weight", (q, hidden), Q4_K)]
     if s["qk_norm"]:
         yield from [("attn_q_norm.weight", (s["dim"],), F32), ("attn_k_norm.weight", (s["dim"],), F32)]
+
+
+def gpt_oss_layer(s):
+    """Weights and their biases, which gpt-oss alone has."""
+    hidden, q, kv, (count, _, width) = s["hidden"], s["heads"] * s["dim"], s["kv"] * s["dim"], s["experts"]
+    for name, shape in [("attn_q", (hidden, q)), ("attn_k", (hidden, kv)), ("attn_v", (hidden, kv)),
+                        ("attn_output", (q, hidden))]:
+        yield from [(f"{name}.weight", shape, Q8_0), (f"{name}.bias", shape[1:], F32)]
+    yield from [("attn_sinks.weight", (s["heads"],), F32), ("ffn_gate_inp.weight", (hidden, count), F32),
+                ("ffn_gate_inp.bias", (count,), F32)]
+    for name, shape in [("ffn_gate_exps", (hidden, width, count)), ("ffn_up_exps", (hidden, width, count)),
+                        ("ffn_down_exps", (width, hidden, count))]:
+        yield from [(f"{name}.weight", shape, MXFP4), (f"{name}.bias", shape[1:], F32)]
 
 
 def recurrence(s):
@@ -74,11 +91,16 @@ def feed_forward(s, larger):
 
 def tensors(s):
     """Name, shape with the innermost size first, type."""
-    hidden = s["hidden"]
-    yield "token_embd.weight", (hidden, s["vocab"]), Q4_K
+    hidden, floats = s["hidden"], s.get("weights") == "mxfp4"
+    yield "token_embd.weight", (hidden, s["vocab"]), Q8_0 if floats else Q4_K
     yield "output_norm.weight", (hidden,), F32
-    yield "output.weight", (hidden, s["vocab"]), Q6_K
+    yield "output.weight", (hidden, s["vocab"]), Q8_0 if floats else Q6_K
     for n in range(s["layers"]):
+        if floats:
+            for name, shape, kind in [("attn_norm.weight", (hidden,), F32),
+                                      ("post_attention_norm.weight", (hidden,), F32), *gpt_oss_layer(s)]:
+                yield f"blk.{n}.{name}", shape, kind
+            continue
         larger = Q6_K if is_larger(n, s["layers"]) else Q4_K
         yield f"blk.{n}.attn_norm.weight", (hidden,), F32
         for name, shape, kind in recurrence(s) if is_recurrent(n, s) else attention(s, larger):
@@ -93,19 +115,26 @@ MOST_BLOCKS = 1 << 16  # of random bytes; longer tensors repeat them
 
 def content(name, shape, kind, rng):
     count = int(np.prod(shape))
+    if name.endswith("bias") or "sinks" in name:
+        return np.zeros(count, np.float32).tobytes()
     if kind == F32 and len(shape) > 1 and "conv1d" not in name:  # a router: experts are chosen by chance
         return rng.standard_normal(count, np.float32).tobytes()
     if kind == F32:
         return np.full(count, -1.0 if name.endswith("ssm_a") else 1.0, np.float32).tobytes()
-    blocks = rng.integers(0, 256, (min(count // 256, MOST_BLOCKS), BLOCK_BYTES[kind]), np.uint8)
+    values, size = BLOCKS[kind]
+    blocks = rng.integers(0, 256, (min(count // values, MOST_BLOCKS), size), np.uint8)
     scale = np.frombuffer(np.float16(1e-4).tobytes(), np.uint8)
     if kind in (Q4_K, Q5_K):
         blocks[:, 0:2] = scale  # d; dmin makes the values' mean 0
         blocks[:, 2:4] = scale
+    elif kind == Q8_0:
+        blocks[:, 0:2] = scale
+    elif kind == MXFP4:
+        blocks[:, 0] = 120  # 2^-7
     else:
         blocks[:, 208:210] = scale
     whole = blocks.tobytes()
-    size = count // 256 * BLOCK_BYTES[kind]
+    size *= count // values
     return (whole * -(-size // len(whole)))[:size]
 
 
@@ -156,13 +185,19 @@ def write_gguf(path, s, words=False):
     pairs += [(f"{arch}.{key}", 4, struct.pack("<I", value)) for key, value in integers.items()]
     pairs += [(f"{arch}.attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-5)),
               (f"{arch}.rope.freq_base", 6, struct.pack("<f", s["theta"]))]
+    if "window" in s:
+        factor, original = s["yarn"]
+        pairs += [(f"{arch}.attention.sliding_window", 4, struct.pack("<I", s["window"])),
+                  (f"{arch}.rope.scaling.type", 8, text("yarn")),
+                  (f"{arch}.rope.scaling.factor", 6, struct.pack("<f", factor)),
+                  (f"{arch}.rope.scaling.original_context_length", 4, struct.pack("<I", original))]
     if "delta" in s:
         pairs.append((f"{arch}.rope.dimension_sections", 9, struct.pack("<IQ4i", 5, 4, 11, 11, 10, 0)))
     listed, head, offset = list(tensors(s)), b"", 0
     for name, shape, kind in listed:
         head += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
         count = int(np.prod(shape))
-        size = 4 * count if kind == F32 else count // 256 * BLOCK_BYTES[kind]
+        size = 4 * count if kind == F32 else count // BLOCKS[kind][0] * BLOCKS[kind][1]
         offset += -(-size // ALIGNMENT) * ALIGNMENT
     rng = np.random.default_rng(1)
     with open(path, "wb") as f:
@@ -189,7 +224,8 @@ def llama(program, path, tokens, steps):
 
 
 def headrace(program, shape, tokens, kind, steps):
-    row = run([program, "bench", "--shape", shape, "--weights", "q4_k_m", "-p", str(tokens), "-n", str(steps), "--kv",
+    weights = SHAPES[shape].get("weights", "q4_k_m")
+    row = run([program, "bench", "--shape", shape, "--weights", weights, "-p", str(tokens), "-n", str(steps), "--kv",
                "device", "--prefill-type", kind, "--json"])["rows"][0]
     return row["prefill"]["ms"], row["decode"]["ms_median"]
 
@@ -228,7 +264,7 @@ def main():
             rows.append(row)
             print(json.dumps(row), file=sys.stderr)
     os.remove(path)
-    print(json.dumps({"program": "bench/llama_gpu.py", "device": device, "shape": a.shape, "weights": "Q4_K_M, random",
+    print(json.dumps({"program": "bench/llama_gpu.py", "device": device, "shape": a.shape, "weights": SHAPES[a.shape].get("weights", "Q4_K_M").upper() + ", random",
                       "rows": rows}, indent=1))
 
 

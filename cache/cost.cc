@@ -96,14 +96,15 @@ struct ProductPace {
   std::span<const RowsFactor> rows;
 };
 // Q6_K's is what Q4_K_M has beside Q4_K. Types that were not measured, Q5_K, Q8_0 and those of older files, are taken
-// to be between the two by their bits, and those with grids to be like Q2_K, the slowest of the others.
+// to be between the two by their bits, MXFP4 to be like Q4_0, and those with grids to be like Q2_K, the slowest of the
+// others.
 constexpr ProductPace kPaces[] = {
     {"Q4_K", 0.69, kUsualRows},    {"Q6_K", 0.84, kUsualRows},   {"Q4_0", 0.69, kUsualRows},
     {"Q4_1", 0.69, kUsualRows},    {"Q5_0", 0.77, kUsualRows},   {"Q5_1", 0.77, kUsualRows},
     {"Q5_K", 0.77, kUsualRows},    {"Q8_0", 0.84, kUsualRows},   {"IQ4_NL", 0.51, kRowsOfIq4},
     {"IQ4_XS", 0.47, kRowsOfIq4},  {"Q3_K", 0.46, kRowsOfQ3K},   {"Q2_K", 0.34, kRowsOfQ2K},
     {"IQ2_XXS", 0.34, kRowsOfQ2K}, {"IQ2_XS", 0.34, kRowsOfQ2K}, {"IQ2_S", 0.34, kRowsOfQ2K},
-    {"IQ3_XXS", 0.34, kRowsOfQ2K}, {"IQ3_S", 0.34, kRowsOfQ2K}};
+    {"IQ3_XXS", 0.34, kRowsOfQ2K}, {"IQ3_S", 0.34, kRowsOfQ2K},  {"MXFP4", 0.69, kUsualRows}};
 // A step of few rows, by builds that join small kernels with the products and compute the prefix beside the tail
 // (bench_h200_q4_k_m_again.json; bf16 was not measured with them): the rest of a layer, and the tail's part of it.
 constexpr double kFusedLayerUs = 18.5, kTailUs = 9.5;

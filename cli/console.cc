@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "cache/base.h"
 #include "cli/flags/presets.h"
@@ -23,15 +24,24 @@ std::function<void(std::string_view)> Console::text_sink(const Engine& engine, c
   if (!streams_text_) return nullptr;
   const std::optional<ThinkingPlace> place = engine.thinking_after(prompt);
   shown_.reset();
-  if (place && output_.hide_thinking) {
+  if (place && (output_.hide_thinking || place->channels())) {
     shown_ = place;
-    return [this](std::string_view text) { print(shown_->push(text).answer); };
+    return [this](std::string_view text) { show(shown_->push(text)); };
   }
   const bool inside = place && place->place() == ThinkingPlace::Place::kInside;
   return [this, open = inside ? place->open_mark() + "\n" : std::string()](std::string_view text) mutable {
     if (!text.empty()) print(std::exchange(open, {}));
     print(text);
   };
+}
+
+void Console::show(const ThinkingPlace::Parts& parts) {
+  if (!output_.hide_thinking) {
+    print(parts.thinking);
+    thought_ = thought_ || !parts.thinking.empty();
+  }
+  if (!parts.answer.empty() && std::exchange(thought_, false)) print("\n\n");
+  print(parts.answer);
 }
 
 void Console::print(std::string_view text) {
@@ -43,8 +53,9 @@ void Console::print(std::string_view text) {
 }
 
 void Console::end_text() {
-  if (shown_) print(shown_->finish().answer);
+  if (shown_) show(shown_->finish());
   shown_.reset();
+  thought_ = false;
   if (!at_line_start_) print("\n");
 }
 

@@ -50,10 +50,13 @@ class Console {
   void finish();  // finish_stdout(), below
 
  private:
+  void show(const ThinkingPlace::Parts& parts);
+
   OutputArgs output_;
   bool streams_text_;
   ProgressBar progress_;
-  std::optional<ThinkingPlace> shown_{};  // of the answer that is printed without its thinking
+  std::optional<ThinkingPlace> shown_{};  // of the answer that is printed without its thinking, or without its marks
+  bool thought_ = false;                  // thinking was printed, and no answer since
   bool at_line_start_ = true;
   std::string rates_measured_;  // date; empty: no rates are known
   bool contradicted_ = false, damage_reported_ = false;

@@ -86,6 +86,7 @@ void prefill(const PrefillAttentionParams& params, const AttentionBlock& block) 
   for (int64_t n = 0; n < params.segment_count; ++n) {
     see_segment(shape, params.segments[n], block.kv_head, w.first[0], w.limit[w.rows - 1], w);
   }
+  see_sinks(params.sinks, block, w);
   for (int64_t row = 0; row < w.rows; ++row) {
     const int64_t query = block.first_query + row / block.heads, head = block.first_head + row % block.heads;
     write_out(shape.type, w.o + row * w.stride, w.l[row], w.dim, params.out, (query * shape.heads + head) * w.dim);
@@ -175,6 +176,7 @@ void tail(const TailAttentionParams& params, const AttentionBlock& block) {
     find_rows(params, block, begin, &rows);
     see_tile(rows, begin, w);
   }
+  see_sinks(params.sinks, block, w);
   for (int64_t row = 0; row < w.rows; ++row) {
     const int64_t index = block.first_query * shape.heads + block.first_head + row;
     memcpy(params.state.o + index * w.dim, w.o + row * w.stride, size_t(w.dim) * sizeof(float));

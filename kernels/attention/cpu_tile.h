@@ -350,6 +350,20 @@ void see_tile(const Rows& rows, int64_t position, Work& w) {
 
 // ---- Results --------------------------------------------------------------------------------------------------------
 
+// Folds the sinks' states into the rows'.
+void see_sinks(const float* sinks, const AttentionBlock& block, Work& w) {
+  if (sinks == nullptr) return;
+  for (int64_t row = 0; row < w.rows; ++row) {
+    const float sink = sinks[block.first_head + row % block.heads];
+    const float top = w.m[row] < sink ? sink : w.m[row];
+    const vf keep = exp(splat(w.m[row] - top)), add = exp(splat(sink - top));
+    float* const o = w.o + row * w.stride;
+    for (int64_t i = 0; i < w.stride; i += kLanes) store(o + i, load(o + i) * keep);
+    w.l[row] = w.l[row] * keep[0] + add[0];
+    w.m[row] = top;
+  }
+}
+
 template <typename T>
 void write_out(const float* o, float l, int64_t dim, T* out) {
   for (int64_t i = 0; i < dim; i += kLanes) {

@@ -4,6 +4,9 @@
 // heads are grouped: query head h reads KV head h / (heads / kv_heads). Scores are q.k * scale, fp32. A query's bits
 // depend on its position and the rows it sees, never on the other queries of the call.
 //
+// A sink is one more score of a query head, without a value: it takes a part of the weight and adds nothing, a state
+// (o = 0, m = sink, l = 1). Prefill and the tail, which a query sees once each, fold it in.
+//
 // With a window, a query at position t sees rows from first_seen(t, window) on. Rows before it may hold anything, also
 // in the tile that it begins in, and need not be there: segments may begin at any multiple of kPrefixTile up to it.
 #pragma once
@@ -48,6 +51,7 @@ struct PrefillAttentionParams {
   const KvSegment* segments;  // [segment_count], device memory
   void* out;                  // [queries, heads, head_dim], contiguous
   int64_t segment_count, first_position;
+  const float* sinks = nullptr;  // [heads]; null: none
 };
 void prefill_attention(const PrefillAttentionParams& params, Stream& stream);
 
@@ -99,6 +103,7 @@ struct TailAttentionParams {
   AttentionState state;  // written
   int64_t path_stride, ring_rows, pass_rows;
   const int32_t* first = nullptr;  // [1]: at most every t, and a multiple of kTailGroup; null: 0
+  const float* sinks = nullptr;    // [heads]; null: none
 };
 void tail_attention(const TailAttentionParams& params, Stream& stream);
 

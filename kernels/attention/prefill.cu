@@ -18,7 +18,10 @@ __global__ void __launch_bounds__(PrefillTile<Q, T, kDim, kWhole>::kThreads, kDi
   const AttentionShape& shape = params.shape;
   for (int i = 0; i < 2 * PrefillTile<Q, T, kDim, kWhole>::kMTiles; ++i) {
     const int part = i / 2, half = i % 2, position = tile.position_of(part, half);
-    const float sum = tile.sum(part, half);
+    float sum = tile.sum(part, half);
+    if (params.sinks != nullptr) {
+      sum = __fadd_rn(sum, exp2f(__fmaf_rn(params.sinks[tile.head], kLog2E, tile.shift[part][half])));
+    }
     if (position < tile.first || position >= tile.end) continue;
     Q* out = static_cast<Q*>(params.out) + (int64_t{position - tile.first} * shape.heads + tile.head) * shape.head_dim;
 #pragma unroll
@@ -47,8 +50,9 @@ __global__ void __launch_bounds__(kRowsThreads, 4) prefill_rows(const __grid_con
   const int dim = static_cast<int>(shape.head_dim);
   for (int i = threadIdx.x; i < rows.heads * dim; i += kRowsThreads) {
     const int h = i / dim, d = i % dim;
+    const SunkState state = with_sink(params.sinks, rows.head + h, shared.m[h], shared.l[h]);
     store_one(params.out, shape.type, (query * shape.heads + rows.head + h) * dim + d,
-              __fadd_rn(__fdiv_rn(rows.result(h, d), shared.l[h]), 0.0f));
+              __fadd_rn(__fdiv_rn(__fmul_rn(rows.result(h, d), state.keep), state.l), 0.0f));
   }
 }
 

@@ -60,6 +60,16 @@ __device__ inline void store_one(void* to, DType type, int64_t index, float valu
 // e^x for x <= 0.
 __device__ inline float weight_of(float x) { return exp2f(__fmul_rn(x, 1.44269504f)); }
 
+// A row's m and l with the sink of its head folded in, and what its o is multiplied by.
+struct SunkState {
+  float m, l, keep;
+};
+__device__ inline SunkState with_sink(const float* sinks, int head, float m, float l) {
+  if (sinks == nullptr) return {m, l, 1.0f};
+  const float sink = sinks[head], top = fmaxf(m, sink), keep = weight_of(__fsub_rn(m, top));
+  return {top, __fmaf_rn(l, keep, weight_of(__fsub_rn(sink, top))), keep};
+}
+
 // Two elements of a low-bit row (kernels/rows/op.h), at an even offset.
 __device__ inline float2 load_low_bit_pair(const void* values, const __half* parameters, DType type, int d) {
   if (type == DType::kInt8) {

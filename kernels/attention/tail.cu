@@ -333,8 +333,13 @@ struct TailEnd {
     }
     const AttentionState& to = group.params.state;
     const int64_t place = shared.place[row];
-    if (d < group.dim) *reinterpret_cast<float2*>(to.o + place * group.dim + d) = o;
-    if (chunk == 0 && threadIdx.x % 32 == 0) reinterpret_cast<float2*>(to.ml)[place] = {group.top_of(row), l};
+    const int head = shared.place[row] % static_cast<int>(group.params.shape.heads);
+    const SunkState state = with_sink(group.params.sinks, head, group.top_of(row), l);
+    if (d < group.dim) {
+      *reinterpret_cast<float2*>(to.o + place * group.dim + d) = {__fmul_rn(o.x, state.keep),
+                                                                  __fmul_rn(o.y, state.keep)};
+    }
+    if (chunk == 0 && threadIdx.x % 32 == 0) reinterpret_cast<float2*>(to.ml)[place] = {state.m, state.l};
   }
 };
 

@@ -203,8 +203,9 @@ __global__ void __launch_bounds__(kThreads, 2) walk_tail(const __grid_constant__
       float part = 0.0f;
       for (int slice = 0; slice < kWarps; ++slice) part = __fadd_rn(part, slices[slice * kRowsHeads * columns + i]);
       const int64_t state = query * shape.heads + head + h;
-      params.state.o[state * dim + d] = part;
-      if (d == 0) reinterpret_cast<float2*>(params.state.ml)[state] = {shared.m[h], shared.l[h]};
+      const SunkState sunk = with_sink(params.sinks, head + h, shared.m[h], shared.l[h]);
+      params.state.o[state * dim + d] = __fmul_rn(part, sunk.keep);
+      if (d == 0) reinterpret_cast<float2*>(params.state.ml)[state] = {sunk.m, sunk.l};
     }
   }
 }

@@ -74,12 +74,18 @@ void convert_of(const void* in_bytes, void* out_bytes, int64_t total) {
   HEADRACE_FOR_LANES(i, count, total) store_some(out + i, load_some(in + i, count), count);
 }
 
-// x / (e^-t + 1): of silu t is x.
+// x / (e^-t + 1) times up: of silu t is x.
 template <Activation kActivation>
-HEADRACE_SIMD vf activated(vf x) {
+HEADRACE_SIMD vf activated(vf x, vf up) {
+  if constexpr (kActivation == Activation::kClampedSilu) {
+    const vf most = splat(kClampedMost);
+    x = select(x > most, most, x);
+    up = select(up > most, most, select(up < -most, -most, up)) + 1.0f;
+  }
   vf t = x;
   if constexpr (kActivation == Activation::kGelu) t = x * fma(x * x, splat(kGeluCubic), splat(kGeluLinear));
-  return x / (exp(-t) + 1.0f);
+  if constexpr (kActivation == Activation::kClampedSilu) t = x * kClampedSlope;
+  return x / (exp(-t) + 1.0f) * up;
 }
 
 template <Activation kActivation, typename T, typename Out>
@@ -88,7 +94,7 @@ void silu_mul_of(const void* gate_bytes, const void* up_bytes, void* out_bytes, 
   const T* up = static_cast<const T*>(up_bytes);
   Out* out = static_cast<Out*>(out_bytes);
   HEADRACE_FOR_LANES(i, count, cols) {
-    store_some(out + i, activated<kActivation>(load_some(gate + i, count)) * load_some(up + i, count), count);
+    store_some(out + i, activated<kActivation>(load_some(gate + i, count), load_some(up + i, count)), count);
   }
 }
 
@@ -133,8 +139,10 @@ void silu_mul_as(DType type, DType out_type, const void* gate, const void* up, v
 
 void silu_mul(Activation activation, DType type, DType out_type, const void* gate, const void* up, void* out,
               int64_t cols) {
-  const bool silu = activation == Activation::kSilu;
-  (silu ? silu_mul_as<Activation::kSilu> : silu_mul_as<Activation::kGelu>)(type, out_type, gate, up, out, cols);
+  const auto run = activation == Activation::kSilu   ? silu_mul_as<Activation::kSilu>
+                   : activation == Activation::kGelu ? silu_mul_as<Activation::kGelu>
+                                                     : silu_mul_as<Activation::kClampedSilu>;
+  run(type, out_type, gate, up, out, cols);
 }
 
 template <typename T>

@@ -78,7 +78,7 @@ struct RopeTableParams {
 };
 void rope_table(const RopeTableParams& params, Stream& stream);
 
-// out = silu(gate) * up, or gelu(gate) * up.
+// out = silu(gate) * up, gelu(gate) * up, or the clamped silu's product.
 struct SiluMulParams {
   const void* gate_up;  // [rows, 2, cols]: gate, then up
   void* out;            // [rows, cols]

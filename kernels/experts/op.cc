@@ -49,6 +49,7 @@ void router(const RouterParams& params, Stream& stream) {
   if (own) return kernels::cuda::router(params, stream);
   product({.x = params.normed,
            .weight = in_two_parts(params),
+           .bias = params.bias,
            .out = params.scores,
            .type = params.type,
            .out_type = DType::kF32,

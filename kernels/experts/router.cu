@@ -173,7 +173,9 @@ __global__ void __launch_bounds__(kRouterThreads) router_kernel(const __grid_con
     const int64_t row = first + tile / Shape::kExpertTiles * kTileRows + j / 2 * 8 + of / 4;
     const int64_t expert =
         (int64_t{blockIdx.y} * Shape::kExpertTiles + tile % Shape::kExpertTiles) * kTileExperts + of % 4 * 2 + j % 2;
-    if (row < p.rows && expert < p.count) p.scores[row * p.count + expert] = sum;
+    if (row >= p.rows || expert >= p.count) continue;
+    if (p.bias != nullptr) sum = __fadd_rn(sum, __bfloat162float(static_cast<const __nv_bfloat16*>(p.bias)[expert]));
+    p.scores[row * p.count + expert] = sum;
   }
 }
 

@@ -169,6 +169,8 @@ void int8_grouped_product(const Int8GroupedProductParams& params, ThreadPool& po
     Int8ProductParams product{};
     product.x = {params.x.values + first * padded, params.x.scales + first};
     product.weight = {params.weight.values + g * matrix_bytes, params.weight.scales + g * params.n};
+    if (params.bias != nullptr)
+      product.bias = static_cast<const std::byte*>(params.bias) + static_cast<uint64_t>(g) * params.bias_stride;
     product.out = at(params.out, first * params.n, params.type);
     product.type = params.type;
     product.rows = rows;

@@ -83,6 +83,9 @@ void int8_grouped_product(const Int8GroupedProductParams& params, Stream& stream
   TileCall call = tile_call(params.x, params.weight, {params.out, params.type}, {params.rows, params.n, params.k});
   call.listed = reinterpret_cast<const int2*>(params.tiles);
   call.ends = params.groups.end;
+  call.bias = params.bias;
+  call.bias_apart = params.bias_stride;
+  call.aligned = call.aligned && chunks_aligned(params.bias, params.type, params.n) && params.bias_stride % 16 == 0;
   call.w_apart = static_cast<int64_t>(int8_values_bytes(Backend::kCuda, params.n, params.k));
   CudaStream& on = cuda_stream(stream);
   const int64_t groups = params.groups.count;

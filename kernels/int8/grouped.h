@@ -44,10 +44,12 @@ struct Int8GroupedProductParams {
   Int8Rows x;       // [rows, k], int8_group_rows_bytes()
   Int8Rows weight;  // [groups.count, n, k], of int8_weight()
   Int8Groups groups;
-  int32_t* tiles;      // [int8_group_tiles()], scratch; null on the CPU
-  void* out;           // [rows, n]
-  DType type;          // of out
-  int64_t rows, n, k;  // rows: int8_group_rows()
+  const void* bias = nullptr;  // [n] of `type`, of group 0; null: none
+  uint64_t bias_stride = 0;    // bytes from a group's bias to the next one's
+  int32_t* tiles;              // [int8_group_tiles()], scratch; null on the CPU
+  void* out;                   // [rows, n]
+  DType type;                  // of out
+  int64_t rows, n, k;          // rows: int8_group_rows()
 };
 int64_t int8_group_tiles(Backend backend, int64_t rows, int64_t groups);
 void int8_grouped_product(const Int8GroupedProductParams& params, Stream& stream);

@@ -100,7 +100,11 @@ class PackedPair {
     for (int b = 0; b < 2; ++b) {
       uint32_t q = b == 0 ? pair & 0xffff : pair >> 16;
       if constexpr (kKind.levels) q = level_of(q);
-      values[b] = __fmul_rn(scales.scale[kHi], small_to_float(q, kKind.zero));
+      if constexpr (kKind.floats) {
+        values[b] = __fmul_rn(scales.scale[kHi], static_cast<float>(float_level(q)));
+      } else {
+        values[b] = __fmul_rn(scales.scale[kHi], small_to_float(q, kKind.zero));
+      }
       if constexpr (kMinima) values[b] = __fadd_rn(values[b], scales.minimum[kHi]);
     }
   }
@@ -111,7 +115,7 @@ class PackedPair {
         words_at(planes_.scales + static_cast<int64_t>(col / kRecordCols) * record_bytes(kScales));
     const auto* const after = record + record_words(kScales);
     const int group = static_cast<int>(col % kRecordCols / 32), in_group = static_cast<int>(col % 32 / 16);
-    constexpr bool kWide = is_signed_wide(kScales);
+    constexpr bool kWide = is_wide(kScales);
     const uint32_t word = record[kWide ? wide_scale_word(g_, group) : scale_word(g_, group)];
     PairScales scales;
 #pragma unroll
@@ -127,6 +131,8 @@ class PackedPair {
         const uint32_t both = after[2 * g_ + hi], bits = word >> (16 * hi + (kFour ? 8 * in_group : 0));
         scales.scale[hi] = __fmul_rn(half_of(both, 0), small_to_float(bits & (kFour ? 15 : 255), 0));
         scales.minimum[hi] = -__fmul_rn(half_of(both, 1), small_to_float(kFour ? bits >> 4 & 15 : bits >> 8 & 255, 0));
+      } else if constexpr (kScales == ScaleKind::kExponent) {
+        scales.scale[hi] = __uint_as_float(exponent_scale(word >> (16 * (group % 2) + 8 * hi) & 255));
       } else {
         const int at = kWide ? 16 * (group % 2) + 8 * hi : 16 * hi + 8 * in_group;
         scales.scale[hi] = __fmul_rn(half_of(after[g_], hi), small_to_float((word >> at & 255) ^ 128, 128));

@@ -23,10 +23,11 @@ struct TileCall {
   bool aligned;  // chunks of bias, residual and out; w_scales
   float unrotate;
   int rows, n, padded, row_tiles, tiles;
-  // Of groups: their tiles of rows, and how far apart their matrices are, in bytes.
+  // Of groups: their tiles of rows, and how far apart their matrices and biases are, in bytes.
   const int2* listed;
   const int32_t* ends;
   int64_t w_apart;
+  uint64_t bias_apart;
 };
 
 struct TileOut {
@@ -188,13 +189,15 @@ __device__ void multiply_all(TileSums<Shape>& sums, const Fragments<Shape>& from
 template <typename T, typename Shape>
 __device__ void write_tile(const TileCall& p, const TilePlace& place, const TileSums<Shape>& sums, int row, int col) {
   const float* const of_group = p.w_scales + (Shape::kGroups ? int64_t{place.group} * p.n : 0);
+  const auto* const biases =
+      reinterpret_cast<const T*>(static_cast<const char*>(p.bias) + (Shape::kGroups ? place.group * p.bias_apart : 0));
 #pragma unroll
   for (int run = 0; run < Shape::kWarpCols / 32; ++run) {
     const int first = col + 32 * run, count = p.n - first;
     if (count <= 0) continue;
     float w_scales[kChunk], bias[kChunk];
     load_chunk(of_group + first, count, p.aligned, w_scales);
-    if (p.bias != nullptr) load_chunk(static_cast<const T*>(p.bias) + first, count, p.aligned, bias);
+    if (p.bias != nullptr) load_chunk(biases + first, count, p.aligned, bias);
 #pragma unroll
     for (int i = 0; i < Shape::kXParts; ++i) {
 #pragma unroll

@@ -92,7 +92,7 @@ void (*weight_kernel_of(WeightType type))(PartCall) {
       int8_weight_kernel<kQ5K, kOnce>,    int8_weight_kernel<kQ6K, kOnce>,   int8_weight_kernel<kQ2K, kOnce>,
       int8_weight_kernel<kQ3K, kOnce>,    int8_weight_kernel<kIQ4NL, kOnce>, int8_weight_kernel<kIQ4XS, kOnce>,
       int8_weight_kernel<kIQ2XXS, kOnce>, int8_weight_kernel<kIQ2XS, kOnce>, int8_weight_kernel<kIQ2S, kOnce>,
-      int8_weight_kernel<kIQ3XXS, kOnce>, int8_weight_kernel<kIQ3S, kOnce>};
+      int8_weight_kernel<kIQ3XXS, kOnce>, int8_weight_kernel<kIQ3S, kOnce>,  int8_weight_kernel<kMXFP4, kOnce>};
   return is_plain(type) ? int8_weight_kernel<kF32, kOnce> : kKernels[quantised_index(type)];
 }
 

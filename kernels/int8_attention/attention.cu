@@ -103,6 +103,14 @@ struct Int8Tiles {
     for (int i = 0; i < 2 * kMTiles; ++i) l[i / 2][i % 2] = quad_sum(l[i / 2][i % 2]);
   }
 
+  // What a sink adds to the row's l.
+  __device__ float sink_weight(float sink, int tile, int half) const {
+    const Kv8Workspace at = workspace_of(params.shape);
+    const float2 of_q = reinterpret_cast<const float2*>(params.workspace + at.scales)[row_of(tile, half)];
+    const float base = __fmaf_rn(of_q.y, __fmul_rn(params.shape.scale, kLog2E), m[tile][half]);
+    return exp2f(__fmaf_rn(sink, kLog2E, -base));
+  }
+
  private:
   __device__ void start_row(int tile, int half) {
     const AttentionShape& shape = params.shape;
@@ -337,7 +345,10 @@ __global__ void __launch_bounds__(Int8Tiles<kDim>::kThreads, Int8Tiles<kDim>::kB
     const int tile = i / 2, half = i % 2, position = tiles.position_of(tile, half);
     if (position < tiles.first || position >= tiles.end) continue;
     const int64_t to = tiles.row_of(tile, half) * shape.head_dim;
-    const float sum = tiles.l[tile][half];
+    float sum = tiles.l[tile][half];
+    if (params.sinks != nullptr) {
+      sum = __fadd_rn(sum, tiles.sink_weight(params.sinks[tiles.head], tile, half));
+    }
 #pragma unroll
     for (int n = 0; n < kDim / 8; ++n) {
       const int d = n * 8 + static_cast<int>(threadIdx.x) % 4 * 2;

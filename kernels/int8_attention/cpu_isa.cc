@@ -390,6 +390,7 @@ void attention(const Int8AttentionParams& params, const AttentionBlock& block) {
   }
   for (int64_t row = 0; row < w.rows; ++row) w.m[row] += work.centre[row];
   see_own_tile(params, block.kv_head, own * kTile, w.limit[w.rows - 1], w);
+  see_sinks(params.sinks, block, w);
   for (int64_t row = 0; row < w.rows; ++row) {
     const int64_t query = block.first_query + row / block.heads, head = block.first_head + row % block.heads;
     write_out(shape.type, w.o + row * w.stride, w.l[row], w.dim, params.out, (query * shape.heads + head) * w.dim);

@@ -83,6 +83,7 @@ struct Int8AttentionParams {
   void* out;                  // [queries, heads, head_dim], contiguous, of shape.type
   std::byte* workspace;       // int8_attention_workspace_bytes(), device memory, 256-byte aligned: queries in 8 bits
   int64_t segment_count, first_position;
+  const float* sinks = nullptr;  // [heads], as in PrefillAttentionParams; null: none
 };
 uint64_t int8_attention_workspace_bytes(Backend backend, const AttentionShape& shape);
 void int8_attention(const Int8AttentionParams& params, Stream& stream);

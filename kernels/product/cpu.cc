@@ -169,6 +169,8 @@ void grouped_product(const GroupedProductParams& params, ThreadPool& pool) {
     ProductParams one{};
     one.x = x + static_cast<uint64_t>(first * params.k) * dtype_bytes(params.type);
     one.weight = matrix_of_group(params, group);
+    if (params.bias != nullptr)
+      one.bias = static_cast<const std::byte*>(params.bias) + static_cast<uint64_t>(group) * params.bias_stride;
     one.out =
         static_cast<std::byte*>(params.out) + static_cast<uint64_t>(first * params.n) * dtype_bytes(params.out_type);
     one.type = params.type;

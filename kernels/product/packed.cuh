@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
     if (p.rope.head_dim > 0) return store_rotated<Shape>(p, of, tiles.first, shared, mine, sums);
   }
   if constexpr (Shape::kGates) {
-    if (p.gated) mine = apply_gate<Shape>(p.activation, shared, mine, sums);
+    if (p.gated) mine = apply_gate<Shape>(p, nullptr, shared, mine, sums);
   }
   if (mine) store_sums<Shape>(p, of, tiles.first, static_cast<int>(blockIdx.x), sums);
 }

@@ -88,8 +88,9 @@ void packed_product_in_one(const PackedProduct& product, CudaStream& stream);   
 void packed_product_in_four(const PackedProduct& product, CudaStream& stream);  // in four
 void packed_product_of_many(const PackedProduct& product, CudaStream& stream);  // in product.runs; more than few rows
 
-// Types that few files have are multiplied by separate kernels, so that they use no registers of the others. For parts
-// of these types only. Replaces all of the above except sum_columns(), which it does not need.
+// Types that few files have, and MXFP4, which matrices of experts have, are multiplied by separate kernels, so that
+// they use no registers of the others. For parts of these types only. Replaces all of the above except sum_columns(),
+// which it does not need.
 HEADRACE_BOTH constexpr bool is_other(WeightType type) { return type >= WeightType::kQ2K && !is_grid(type); }
 void packed_product_of_others(const PackedProduct& product, CudaStream& stream);
 void packed_product_of_grids(const PackedProduct& product, CudaStream& stream);  // the same of is_grid() types

@@ -15,7 +15,8 @@ constexpr int kTileOfGroup = 8;
 
 // Kernels of other types spill with the registers that three blocks leave.
 constexpr bool is_lean(WeightType type) {
-  return type == WeightType::kQ4K || type == WeightType::kQ6K || type == WeightType::kBF16;
+  return type == WeightType::kQ4K || type == WeightType::kQ6K || type == WeightType::kBF16 ||
+         type == WeightType::kMXFP4;
 }
 
 // Runs of k that have no record would be idle warps, so where k has three records there are three.
@@ -54,8 +55,12 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
     }
     const GroupRows after = rows_of_block(groups);
     bool mine = add_parts<Shape>(shared, sums);
+    p.bias = bias_of_group(all, groups, after.group);
     if constexpr (Shape::kGates) {
-      if (all.gated) mine = apply_gate<Shape>(all.activation, shared, mine, sums);
+      if (all.gated) {
+        mine = apply_gate<Shape>(all, p.bias, shared, mine, sums);
+        p.bias = nullptr;
+      }
     }
     p.out = static_cast<char*>(all.out) + int64_t{after.begin + tile} * all.out_cols * (all.out_f32 ? 4 : 2);
     const WarpTiles tiles = tiles_of_warp<Shape>(all);
@@ -97,6 +102,8 @@ void launch_type(const PackedProduct& p, const PackedGroups& groups, int64_t cou
       return launch_kind<kParts, WeightType::kQ6K>(p, groups, count, stream);
     case WeightType::kQ8_0:
       return launch_kind<kParts, WeightType::kQ8_0>(p, groups, count, stream);
+    case WeightType::kMXFP4:
+      return launch_kind<kParts, WeightType::kMXFP4>(p, groups, count, stream);
     default:
       return launch_kind<kParts, WeightType::kBF16>(p, groups, count, stream);
   }

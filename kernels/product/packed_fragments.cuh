@@ -16,12 +16,12 @@ struct Kind {
   static constexpr PackedKind kKind = packed_kind(kType);
   static constexpr int kBits = kKind.bits;
   static constexpr ScaleKind kScales = kKind.scales;
-  static constexpr bool kLevels = kKind.levels, kGrid = kKind.grid, kWord = has_word(kScales);
+  static constexpr bool kLevels = kKind.levels, kGrid = kKind.grid, kWord = has_word(kScales), kFloats = kKind.floats;
   static constexpr bool kTwoScales = is_narrow(kScales), kNarrow = kTwoScales && !kGrid;  // the order of columns
   static constexpr WeightType kWeight = kType;
 };
-// Calls body(Kind) for a type. Each kernel has one of the sets: the types of most files, the others, or those with
-// grids (packed.h).
+// Calls body(Kind) for a type. Each kernel has one of the sets: the types of most files, the others, those with grids
+// (packed.h), or the one of floating-point numbers, which is also among the others.
 struct UsualKinds {
   template <typename Body>
   __device__ static void with(WeightType type, const Body& body) {
@@ -57,9 +57,17 @@ struct OtherKinds {
         return body(Kind<WeightType::kQ3K>{});
       case WeightType::kIQ4NL:
         return body(Kind<WeightType::kIQ4NL>{});
+      case WeightType::kMXFP4:
+        return body(Kind<WeightType::kMXFP4>{});
       default:
         return body(Kind<WeightType::kIQ4XS>{});
     }
+  }
+};
+struct FloatKinds {  // of groups
+  template <typename Body>
+  __device__ static void with(WeightType, const Body& body) {
+    body(Kind<WeightType::kMXFP4>{});
   }
 };
 struct GridKinds {
@@ -193,7 +201,7 @@ template <ScaleKind kScales>
 __device__ inline RawScales load_scales(const char* record, int lane, uint64_t policy) {
   RawScales raw{};
   const char* const after = record + record_words(kScales) * 4;
-  if constexpr (is_signed_wide(kScales)) {
+  if constexpr (is_wide(kScales)) {
     raw.first.x = load_word(record + lane * 4, policy);
   } else {
     raw.first = load_two(record + lane * 8, policy);
@@ -226,8 +234,9 @@ __device__ inline uint32_t pair_of_value(float value) { return pack(value, value
 // a warp's stores and its loads spread over the banks.
 __device__ inline int scale_slot(int group, int g) { return group * 8 + (g ^ (group & 6)); }
 
-// The scales of a record in f32, times 64. By scale_slot(): narrow ones for each group rows g and g + 8 of the first 16
-// columns, then of the second; else for each even group rows g and g + 8 of this group, then of the next.
+// The scales of a record in f32, times 64 (kExponent: as they are). By scale_slot(): narrow ones for each group rows g
+// and g + 8 of the first 16 columns, then of the second; else for each even group rows g and g + 8 of this group, then
+// of the next.
 template <ScaleKind kScales>
 __device__ inline void stage_scales(const RawScales& raw, int lane, float4* to) {
   const int g = lane / 4, t = lane % 4;
@@ -248,6 +257,9 @@ __device__ inline void stage_scales(const RawScales& raw, int lane, float4* to) 
       to[scale_slot(2 * t + e, g)] =
           make_float4(byte_of<0>(s) * low, byte_of<2>(s) * high, byte_of<1>(s) * low, byte_of<3>(s) * high);
     }
+  } else if constexpr (kScales == ScaleKind::kExponent) {
+    const auto scale = [&](int byte) { return __uint_as_float(exponent_scale(raw.first.x >> 8 * byte & 255)); };
+    to[scale_slot(2 * t, g)] = make_float4(scale(0), scale(1), scale(2), scale(3));
   } else if constexpr (is_signed_wide(kScales)) {
     const float2 d = halves_of(raw.second.x);
     const float low = d.x * 64.0f, high = d.y * 64.0f;
@@ -280,6 +292,13 @@ __device__ inline uint2 levels_of(uint32_t bits) {
   return make_uint2(__byte_perm(first, last, 0x6420), __byte_perm(first, last, 0x7531));  // even and odd weights
 }
 
+// Two weights of MXFP4, twice their numbers: at these places of a bf16 the bits are 2^-126 of a number.
+__device__ inline uint32_t float_pair(uint32_t word, int s, int hi) {
+  const int at = 8 * s + 4 * hi;  // of the bits in each half of the word
+  const uint32_t magnitude = (at <= 6 ? word << (6 - at) : word >> (at - 6)) & 0x01c001c0u;
+  return fma_pair(magnitude | (word << (12 - at) & 0x80008000u), 254u << 7 | 254u << 23, 0x80008000u);
+}
+
 // Operand A of the two steps of the tensor cores over one half (32 columns) of a step: (q - zero) / 64, exact in bf16.
 // Bits below 256 are a multiple of 2^-133 as a bf16, so one multiplication makes a number of them. zero: of the type,
 // as a pair of -zero / 64.
@@ -295,6 +314,8 @@ __device__ inline void fragments_of(const RawStep<Kind::kBits>& raw, int half, u
         uint32_t& to = a[u][2 * s + hi];
         if constexpr (kBits == 16) {
           to = word_of(raw.main[2 * half + hi], 2 * u + s);
+        } else if constexpr (Kind::kFloats) {
+          to = float_pair(word_of(raw.main[0], 2 * half + u), s, hi);
         } else {
           const uint32_t main = kBits == 8  ? word_of(raw.main[kBits == 8 ? half : 0], 2 * u + hi)
                                 : kBits < 4 ? word_of(raw.main[0], half)

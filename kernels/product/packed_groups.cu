@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
       p = all;
       p.rows = of.end - first;
       p.out = static_cast<char*>(all.out) + int64_t{first} * all.n * (all.out_f32 ? 4 : 2);
+      p.bias = bias_of_group(all, groups, of.group);
       const int64_t words = (all.k + kRecordCols - 1) / kRecordCols * (kRecordCols / 32);
       if (all.from != nullptr) {
         p.from = all.from + first;
@@ -98,6 +99,7 @@ __global__ void __launch_bounds__(kPlainThreads) plain_groups_kernel(GroupedProd
   int64_t in_part = col;
   for (; in_part >= part->rows; ++part) in_part -= part->rows;
   const void* const data = static_cast<const char*>(part->data) + group * p.stride;
+  const void* const bias = p.bias == nullptr ? nullptr : static_cast<const char*>(p.bias) + group * p.bias_stride;
   const bool packed = packed_kind(part->type).bits != 16;
   int64_t from[kRowsAWarp];
 #pragma unroll
@@ -114,7 +116,9 @@ __global__ void __launch_bounds__(kPlainThreads) plain_groups_kernel(GroupedProd
 #pragma unroll
   for (int r = 0; r < kRowsAWarp; ++r) {
     sums[r] = warp_sum(sums[r]);
-    if (lane == r && r < rows) store_one(p.out_type, p.out, (row + r) * p.n + col, sums[r]);
+    if (lane != r || r >= rows) continue;
+    if (bias != nullptr) sums[r] += load_one(p.type, bias, col);
+    store_one(p.out_type, p.out, (row + r) * p.n + col, sums[r]);
   }
 }
 
@@ -128,13 +132,18 @@ void plain_groups(const GroupedProductParams& params, CudaStream& stream) {
 
 bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
+bool is_floats(WeightType type) { return packed_kind(type).floats; }
+
+// The parts are of usual types, or all of the one that has floating-point numbers.
 bool takes(const GroupedProductParams& params) {
   bool takes = params.type == DType::kBF16 && params.k % 8 == 0 && aligned(params.x) && params.stride % 16 == 0;
   takes = takes && params.n <= INT32_MAX && params.k <= INT32_MAX && params.rows <= INT32_MAX;
   takes = takes && std::max(params.x_rows, params.most_rows) * params.k * 2 <= UINT32_MAX;
   for (int i = 0; i < params.weight.count; ++i) {
     const WeightPart& part = params.weight.parts[i];
-    takes = takes && aligned(part.data) && !is_other(part.type) && !is_grid(part.type);
+    const bool usual = !is_other(part.type) && !is_grid(part.type) && !is_floats(params.weight.parts[0].type);
+    takes =
+        takes && aligned(part.data) && (usual || (is_floats(part.type) && part.type == params.weight.parts[0].type));
   }
   return takes;
 }
@@ -151,6 +160,7 @@ PackedProduct packed_params(const GroupedProductParams& params) {
   p.part_count = params.weight.count;
   p.x = params.x;
   p.from = params.from;
+  p.bias = params.bias;
   p.out = params.out;
   p.out_f32 = params.out_type == DType::kF32;
   p.rows = static_cast<int>(params.rows);
@@ -161,7 +171,7 @@ PackedProduct packed_params(const GroupedProductParams& params) {
 }
 
 PackedGroups packed_groups(const GroupedProductParams& params) {
-  return {params.begin, params.present, params.stride, static_cast<int>(params.most_rows)};
+  return {params.begin, params.present, params.stride, static_cast<int>(params.most_rows), params.bias_stride};
 }
 
 bool sums_minima(const PackedProduct& p) {
@@ -189,6 +199,7 @@ void grouped_product(const GroupedProductParams& params, Stream& stream) {
     sum_columns(rows_of_x, sums.as<uint32_t>(), on);
     p.x_sums = sums.as<uint32_t>();
   }
+  if (is_floats(p.parts[0].type)) return launch_groups<ManyGroupsShape, FloatKinds>(p, groups, blocks, on);
   launch_groups<ManyGroupsShape, UsualKinds>(p, groups, blocks, on);
 }
 

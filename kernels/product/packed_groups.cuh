@@ -11,7 +11,12 @@ struct PackedGroups {
   const int32_t *begin, *present;  // as in GroupedProductParams
   uint64_t stride;
   int most_rows;
+  uint64_t bias_stride;  // of PackedProduct::bias, which is group 0's, or null
 };
+
+__device__ inline const void* bias_of_group(const PackedProduct& p, const PackedGroups& groups, int group) {
+  return p.bias == nullptr ? nullptr : static_cast<const char*>(p.bias) + group * groups.bias_stride;
+}
 
 struct GroupRows {
   int group, begin, end;

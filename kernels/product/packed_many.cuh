@@ -111,7 +111,7 @@ struct WeightCopies {
     main = lane * main_lane_bytes(kBits);
     constexpr bool kPairs = kScales == ScaleKind::kSixBits || kScales == ScaleKind::kFourBits;
     extra = static_cast<uint32_t>(planes.extra) + lane * extra_lane_bytes(kBits);
-    scales = record + lane * (is_signed_wide(kScales) ? 4 : 8);
+    scales = record + lane * (is_wide(kScales) ? 4 : 8);
     word = record + lane_word(kScales, static_cast<int>(lane)) * 4;
     after =
         record + record_words(kScales) * 4 + (kScales == ScaleKind::kHalfMin ? lane * 8 : lane / 4 * (kPairs ? 8 : 4));
@@ -146,7 +146,7 @@ struct WeightCopies {
       const uint32_t at = to_scales + (record % 2 * Shape::kTiles + m) * Shape::kRawApart;
       const char* const from = tiles[m] + record * static_cast<uint32_t>(record_bytes(kScales));
       constexpr bool kSigned = is_signed_narrow(kScales) || is_signed_wide(kScales);
-      if constexpr (is_signed_wide(kScales)) {
+      if constexpr (is_wide(kScales)) {
         copy_word(at, from + scales, 4);
       } else {
         copy_cached<8>(at, from + scales);

@@ -92,11 +92,60 @@ __device__ inline void store_sums(const PackedProduct& p, const PackedPart& part
   }
 }
 
+struct WarpTiles {
+  int part, first;
+};
+// Read again after the sums, which need the registers: hence the volatile read.
+template <typename Shape>
+__device__ inline WarpTiles tiles_of_warp(const PackedProduct& p) {
+  int block, index = 0, warp, warps = Shape::kWarps;
+  asm volatile("mov.u32 %0, %%ctaid.y;" : "=r"(block));
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(warp));
+  warp = warp / 32 % Shape::kWarps;
+  if (Shape::kGates && p.gated) {
+    warps /= 2;
+    index = warp / warps;
+    warp %= warps;
+  } else {
+    while (index + 1 < p.part_count && block >= p.parts[index + 1].first_block) ++index;
+  }
+  block -= p.parts[index].first_block;
+  if (Shape::kRotates && p.rope.head_dim > 0) {
+    const int tiles = p.rope.head_dim / 2 / kTileRows,
+              blocks = tiles / Shape::kWeightTiles;  // of half a head; of a head
+    return {index, (block / blocks * 2 + warp) * tiles + block % blocks * Shape::kWeightTiles};
+  }
+  return {index, (block * warps + warp) * Shape::kWeightTiles};
+}
+
+// Adds a lane's part of the bias of a gated product to its sums.
+template <typename Shape>
+__device__ inline void add_bias(const PackedProduct& p, const void* bias, Sums<Shape>& sums) {
+  const WarpTiles tiles = tiles_of_warp<Shape>(p);
+  const PackedPart& part = p.parts[tiles.part];
+  const int in_part = tiles.first * kTileRows + static_cast<int>(threadIdx.x % 32) / 4;
+#pragma unroll
+  for (int m = 0; m < Shape::kWeightTiles; ++m) {
+#pragma unroll
+    for (int hi = 0; hi < 2; ++hi) {
+      const int row = in_part + m * kTileRows + hi * 8;
+      if (row >= part.rows) continue;
+      const float value = __bfloat162float(static_cast<const __nv_bfloat16*>(bias)[tiles.part * part.rows + row]);
+#pragma unroll
+      for (int i = 0; i < Shape::kRowTiles; ++i) {
+        sums[i][m][2 * hi] += value;
+        sums[i][m][2 * hi + 1] += value;
+      }
+    }
+  }
+}
+
 // Finishes a gated product: the second half of the warps passes up to the first half, which has gate of the same
 // outputs and computes activation(gate) * up. Both are rounded first, as if they had been written. All threads call it;
-// it returns true in the warps that have the result. `mine`: the thread has sums.
+// it returns true in the warps that have the result. `bias`: of gate and up, or null. `mine`: the thread has sums.
 template <typename Shape>
-__device__ inline bool apply_gate(Activation activation, unsigned char* shared, bool mine, Sums<Shape>& sums) {
+__device__ inline bool apply_gate(const PackedProduct& p, const void* bias, unsigned char* shared, bool mine,
+                                  Sums<Shape>& sums) {
   constexpr int kHalf = Shape::kWarps / 2;
   static_assert(Shape::kWarps % 2 == 0 &&
                 Shape::kRowTiles * Shape::kWeightTiles * 4 * kHalf * 32 * 4 <= Shape::kSharedBytes);
@@ -115,14 +164,21 @@ __device__ inline bool apply_gate(Activation activation, unsigned char* shared, 
       }
     }
   };
+  if (mine && bias != nullptr) add_bias<Shape>(p, bias, sums);
   __syncthreads();  // shared memory may be overwritten
   if (mine && warp >= kHalf) each([](float& sum, float& up) { up = sum; });
   __syncthreads();
   if (!mine || warp >= kHalf) return false;
-  if (activation == Activation::kSilu) {
-    each([](float& sum, float& up) { sum = silu_times(sum, up); });
-  } else {
-    each([](float& sum, float& up) { sum = gelu_times(sum, up); });
+  switch (p.activation) {
+    case Activation::kSilu:
+      each([](float& sum, float& up) { sum = silu_times(sum, up); });
+      break;
+    case Activation::kGelu:
+      each([](float& sum, float& up) { sum = gelu_times(sum, up); });
+      break;
+    case Activation::kClampedSilu:
+      each([](float& sum, float& up) { sum = clamped_times(sum, up); });
+      break;
   }
   return true;
 }
@@ -177,32 +233,6 @@ __device__ inline void store_rotated(const PackedProduct& p, const PackedPart& p
     if (slot >= rope.heads) return store_one(rope.k_type, rope.k_out, to, turned);
     static_cast<__nv_bfloat16*>(p.out)[static_cast<int64_t>(row) * p.n + col] = __float2bfloat16_rn(turned);
   });
-}
-
-struct WarpTiles {
-  int part, first;
-};
-// Read again after the sums, which need the registers: hence the volatile read.
-template <typename Shape>
-__device__ inline WarpTiles tiles_of_warp(const PackedProduct& p) {
-  int block, index = 0, warp, warps = Shape::kWarps;
-  asm volatile("mov.u32 %0, %%ctaid.y;" : "=r"(block));
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(warp));
-  warp = warp / 32 % Shape::kWarps;
-  if (Shape::kGates && p.gated) {
-    warps /= 2;
-    index = warp / warps;
-    warp %= warps;
-  } else {
-    while (index + 1 < p.part_count && block >= p.parts[index + 1].first_block) ++index;
-  }
-  block -= p.parts[index].first_block;
-  if (Shape::kRotates && p.rope.head_dim > 0) {
-    const int tiles = p.rope.head_dim / 2 / kTileRows,
-              blocks = tiles / Shape::kWeightTiles;  // of half a head; of a head
-    return {index, (block / blocks * 2 + warp) * tiles + block % blocks * Shape::kWeightTiles};
-  }
-  return {index, (block * warps + warp) * Shape::kWeightTiles};
 }
 
 }  // namespace headrace::kernels::cuda

@@ -39,7 +39,7 @@ Scales scales_of(WeightType type) {
                                 {0, -1, 31 * 43 / 8.0f, 0},
                                 {0, -1, 31 * 62 / 4.0f, 0},
                                 {0, -1, 31 * 15, 0}};
-  CHECK(!is_plain(type), weight_type_info(type).name, " has no blocks");
+  CHECK(!is_plain(type) && type != WeightType::kMXFP4, weight_type_info(type).name);
   return kScales[quantised_index(type)];
 }
 
@@ -56,6 +56,17 @@ bool is_special_f16(const char* bytes) {
   return (bits & 0x7c00) == 0x7c00;
 }
 
+// 12 times 2^(byte - 128) is the largest weight of a block of MXFP4.
+int64_t first_large_exponent(const void* blocks, int64_t count, DType to) {
+  const int64_t bytes = weight_type_info(WeightType::kMXFP4).block_bytes;
+  const auto* block = static_cast<const uint8_t*>(blocks);
+  const uint8_t most = to == DType::kF16 ? 140 : 252;
+  for (int64_t i = 0; i < count; ++i, block += bytes) {
+    if (*block > most) return i;
+  }
+  return count;
+}
+
 }  // namespace
 
 void dequantise_blocks(WeightType type, const void* blocks, int64_t count, DType to, void* out) {
@@ -69,6 +80,7 @@ void quantise_blocks(WeightType type, const float* values, int64_t count, void* 
 
 int64_t first_suspect_block(WeightType type, const void* blocks, int64_t count, DType to) {
   constexpr float kLargestF16 = 65504;
+  if (type == WeightType::kMXFP4) return first_large_exponent(blocks, count, to);
   const Scales at = scales_of(type);
   const int64_t bytes = weight_type_info(type).block_bytes;
   const char* block = static_cast<const char*>(blocks);

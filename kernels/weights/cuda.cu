@@ -161,6 +161,9 @@ __device__ void store_record(const Store& p, uint32_t* record, int row, int firs
     } else if (is_signed_narrow(kind.scales)) {
       *word = signed_scale(low, 2 * group) | signed_scale(low, 2 * group + 1) << 8 |
               signed_scale(high, 2 * group) << 16 | signed_scale(high, 2 * group + 1) << 24;
+    } else if (kind.scales == ScaleKind::kExponent) {
+      reinterpret_cast<uint16_t*>(record + wide_scale_word(g, group))[group % 2] =
+          static_cast<uint16_t>((low == nullptr ? 0 : low[0]) | (high == nullptr ? 0 : high[0]) << 8);
     } else {
       reinterpret_cast<uint16_t*>(record + wide_scale_word(g, group))[group % 2] =
           static_cast<uint16_t>(signed_scale(low, group) | signed_scale(high, group) << 8);
@@ -203,7 +206,7 @@ void (*store_kernel_of(WeightType type))(Store) {
       store_weight_kernel<WeightType::kIQ4NL>,  store_weight_kernel<WeightType::kIQ4XS>,
       store_weight_kernel<WeightType::kIQ2XXS>, store_weight_kernel<WeightType::kIQ2XS>,
       store_weight_kernel<WeightType::kIQ2S>,   store_weight_kernel<WeightType::kIQ3XXS>,
-      store_weight_kernel<WeightType::kIQ3S>};
+      store_weight_kernel<WeightType::kIQ3S>,   store_weight_kernel<WeightType::kMXFP4>};
   CHECK(!is_plain(type), weight_type_info(type).name, " is not packed");
   return kKernels[quantised_index(type)];
 }
@@ -243,7 +246,7 @@ __global__ void __launch_bounds__(kThreads)
     } else {
       using enum WeightType;
       unpack_chunk_of<kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4K, kQ5K, kQ6K, kQ2K, kQ3K, kIQ4NL, kIQ4XS, kIQ2XXS, kIQ2XS,
-                      kIQ2S, kIQ3XXS, kIQ3S>(from, cols, row, col, values);
+                      kIQ2S, kIQ3XXS, kIQ3S, kMXFP4>(from, cols, row, col, values);
       if (p.out_type != p.type) {  // where they are equal, the store rounds
 #pragma unroll
         for (float& value : values) value = rounded_to(p.type, value);

@@ -32,6 +32,8 @@ HEADRACE_BOTH constexpr unsigned block_q(WeightType type, const uint8_t* block, 
       return (block[32 + i / 128 * 32 + in] >> run % 4 * 2 & 3u) | (block[in] >> run & 1u) << 2;
     case WeightType::kIQ4NL:
       return nibble(block[2 + i % 16], i >= 16);
+    case WeightType::kMXFP4:
+      return nibble(block[1 + i % 16], i >= 16);
     case WeightType::kIQ4XS:
       return nibble(block[8 + 16 * run + in % 16], in >= 16);
     default:  // Q6_K

@@ -31,6 +31,7 @@ enum class ScaleKind : uint8_t {
   kFourBits,        // s and m in 4 bits, a row and 16 columns, d and dmin in f16 a row and 256: (d s) q - dmin m
   kSignedWord,      // kSigned, and a word for each lane and 256 columns
   kSignedWideWord,  // kSignedWide, and such a word
+  kExponent,        // e in 8 bits, a row and 32 columns: q is multiplied by 2^(e - 128)
 };
 
 HEADRACE_BOTH constexpr bool has_word(ScaleKind scales) {
@@ -38,6 +39,10 @@ HEADRACE_BOTH constexpr bool has_word(ScaleKind scales) {
 }
 HEADRACE_BOTH constexpr bool is_signed_wide(ScaleKind scales) {
   return scales == ScaleKind::kSignedWide || scales == ScaleKind::kSignedWideWord;
+}
+// A byte a row and 32 columns.
+HEADRACE_BOTH constexpr bool is_wide(ScaleKind scales) {
+  return is_signed_wide(scales) || scales == ScaleKind::kExponent;
 }
 HEADRACE_BOTH constexpr bool is_signed_narrow(ScaleKind scales) {
   return scales == ScaleKind::kSigned || scales == ScaleKind::kSignedWord;
@@ -58,6 +63,7 @@ struct PackedKind {
   ScaleKind scales;
   bool levels = false;  // q is not the bits, but level_of() them
   bool grid = false;    // the planes have places in a grid and signs, see "Grids" below
+  bool floats = false;  // q is float_level() of the bits
 };
 
 HEADRACE_BOTH constexpr PackedKind packed_kind(WeightType type) {
@@ -96,6 +102,8 @@ HEADRACE_BOTH constexpr PackedKind packed_kind(WeightType type) {
       return {3, 0, ScaleKind::kSignedWide, false, true};
     case WeightType::kIQ3S:
       return {3, 0, ScaleKind::kSignedWideWord, false, true};
+    case WeightType::kMXFP4:
+      return {4, 0, ScaleKind::kExponent, false, false, true};
     default:
       return {16, 0, ScaleKind::kNone};
   }
@@ -115,6 +123,14 @@ HEADRACE_BOTH constexpr unsigned level_of(unsigned bits) {
   return level_word(static_cast<int>(bits / 4)) >> bits % 4 * 8 & 255;
 }
 
+// kFloatLevels, computed; and its scale as the bits of an f32.
+HEADRACE_BOTH constexpr int float_level(unsigned bits) {
+  const int exponent = static_cast<int>(bits >> 1 & 3), mantissa = static_cast<int>(bits & 1);
+  const int level = exponent == 0 ? mantissa : (2 | mantissa) << (exponent - 1);
+  return (bits & 8) != 0 ? -level : level;
+}
+HEADRACE_BOTH constexpr uint32_t exponent_scale(uint32_t e) { return e < 2 ? 0x00200000u << e : (e - 1) << 23; }
+
 // ---- Sizes and places in bytes -------------------------------------------------------------------------------------
 
 HEADRACE_BOTH constexpr int main_step_bytes(int bits) { return bits == 8 ? 1024 : bits < 4 ? 256 : 512; }
@@ -127,6 +143,7 @@ HEADRACE_BOTH constexpr int record_bytes(ScaleKind scales) {
          : scales == ScaleKind::kSignedWide                                ? 160
          : scales == ScaleKind::kSignedWord                                ? 288 + 128
          : scales == ScaleKind::kSignedWideWord                            ? 160 + 128
+         : scales == ScaleKind::kExponent                                  ? 128
                                                                            : 0;
 }
 
@@ -230,11 +247,11 @@ HEADRACE_BOTH constexpr uint32_t pair_of(uint32_t main, uint32_t extra, int half
 // Words of 32 bits; a group is 32 columns of the record. A word holds the f16 of rows g and g + 8 (kHalf, kHalfMin:
 // the minima follow 64 words later), the bytes s, m of row g and s, m of row g + 8 (kSixBits), or the bytes s of the
 // group's first and second 16 columns of row g and of row g + 8 (kSigned; in kFourBits they are s | m << 4). Of
-// kSignedWide a word holds the bytes s of rows g and g + 8 of an even group and of the next.
+// kSignedWide a word holds the bytes s of rows g and g + 8 of an even group and of the next; of kExponent the bytes e.
 HEADRACE_BOTH constexpr int scale_word(int g, int group) { return (g * 4 + group / 2) * 2 + group % 2; }
 HEADRACE_BOTH constexpr int wide_scale_word(int g, int group) { return g * 4 + group / 2; }
 // Then, a row pair g: d, dmin of row g, of row g + 8 (kSixBits, kFourBits); d of both (kSigned, kSignedWide).
-HEADRACE_BOTH constexpr int record_words(ScaleKind scales) { return is_signed_wide(scales) ? 32 : 64; }
+HEADRACE_BOTH constexpr int record_words(ScaleKind scales) { return is_wide(scales) ? 32 : 64; }
 // Then, where there are some, the lanes' words.
 HEADRACE_BOTH constexpr int lane_word(ScaleKind scales, int lane) { return record_words(scales) + 8 + lane; }
 

@@ -88,10 +88,11 @@ __device__ inline float packed_weight(WeightType type, const void* data, int64_t
     q = join_bits(kind.bits, p, q, __funnelshift_r(word, word, extra.bit) & (kind.bits == 6 ? 3u : 1u));
   }
   if (kind.levels) q = level_of(q);
+  if (kind.floats) q = static_cast<uint32_t>(float_level(q));
   const auto* const record =
       reinterpret_cast<const uint32_t*>(tile + planes.scales + col / kRecordCols * record_bytes(kind.scales));
   const int g = in_tile % 8, group = static_cast<int>(col % kRecordCols) / 32;
-  const uint32_t word = is_signed_wide(kind.scales) ? 0 : record[scale_word(g, group)];
+  const uint32_t word = record[is_wide(kind.scales) ? wide_scale_word(g, group) : scale_word(g, group)];
   const uint32_t* const after = record + record_words(kind.scales);
   float scale, minimum = -0.0f;
   switch (kind.scales) {
@@ -101,6 +102,9 @@ __device__ inline float packed_weight(WeightType type, const void* data, int64_t
     case ScaleKind::kHalfMin:
       scale = half_of(word, p.hi);
       minimum = half_of(after[scale_word(g, group)], p.hi);
+      break;
+    case ScaleKind::kExponent:
+      scale = __uint_as_float(exponent_scale(word >> (16 * (group % 2) + 8 * p.hi) & 0xff));
       break;
     case ScaleKind::kSixBits: {
       const uint32_t both = after[2 * g + p.hi], sixes = word >> 16 * p.hi;

@@ -22,7 +22,9 @@ constexpr uint8_t kLevels2[] = {8, 25, 43};                         // IQ2_*
 constexpr uint8_t kLevels3Xxs[] = {4, 12, 20, 28, 36, 44, 52, 62};  // IQ3_XXS
 constexpr uint8_t kLevels3S[] = {1, 3, 5, 7, 9, 11, 13, 15};        // IQ3_S
 
-HEADRACE_BOTH constexpr bool is_grid(WeightType type) { return type >= WeightType::kIQ2XXS; }
+HEADRACE_BOTH constexpr bool is_grid(WeightType type) {
+  return type >= WeightType::kIQ2XXS && type <= WeightType::kIQ3S;
+}
 HEADRACE_BOTH constexpr bool is_grid_of_3(WeightType type) {
   return type == WeightType::kIQ3XXS || type == WeightType::kIQ3S;
 }

@@ -224,9 +224,9 @@ struct Q2_K {
 };
 
 // Byte i holds the level of weight i in its low and of weight i + 16 in its high four bits.
-template <typename Round>
+template <typename Round, const Table& kOf = kTable>
 struct TableGroup {
-  TableLevels<Round> levels;
+  TableLevels<Round, kOf> levels;
   const uint8_t* low;
   HEADRACE_INLINE void set(vf scale, const uint8_t* bytes) {
     levels.set(scale);
@@ -240,6 +240,18 @@ struct IQ4_NL {
   template <typename Round>
   struct Group : TableGroup<Round> {
     HEADRACE_INLINE void read(const Block& block, int) { this->set(splat_f16(block.bytes), block.bytes + 2); }
+  };
+};
+// Its scale is a power of two, of which the two smallest are subnormal.
+struct MXFP4 {
+  static constexpr int kElements = kGroup, kBytes = 17;
+  using Block = SmallBlock;
+  template <typename Round>
+  struct Group : TableGroup<Round, kFloatTable> {
+    HEADRACE_INLINE void read(const Block& block, int) {
+      const uint32_t e = block.bytes[0], bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
+      this->set(float_of(vu{} + bits), block.bytes + 1);
+    }
   };
 };
 // Eight groups; their scales have six bits: the upper two of group g at bit 2 g of 16 bits, the lower four in a nibble.
@@ -350,6 +362,8 @@ void with_blocks_of(WeightType type, const Body& body) {
       return body(IQ3_XXS());
     case WeightType::kIQ3S:
       return body(IQ3_S());
+    case WeightType::kMXFP4:
+      return body(MXFP4());
     default:
       __builtin_unreachable();
   }

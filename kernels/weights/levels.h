@@ -143,19 +143,19 @@ class Levels {
 
 struct Table {
   float levels[16];
-  constexpr Table() : levels{} {
-    for (int i = 0; i < 16; ++i) levels[i] = kLevels[i];
+  explicit constexpr Table(const int8_t (&of)[16]) : levels{} {
+    for (int i = 0; i < 16; ++i) levels[i] = of[i];
   }
 };
-alignas(64) constexpr Table kTable;
+alignas(64) constexpr Table kTable(kLevels), kFloatTable(kFloatLevels);
 
 // The weights of one scale whose q is the index of a level. AVX-512 computes each of the 16 values once.
-template <typename Round>
+template <typename Round, const Table& kOf = kTable>
 class TableLevels {
  public:
   HEADRACE_INLINE void set(vf scale) {
 #if defined(__AVX512F__)
-    values_ = Round::round(scale * load(kTable.levels));
+    values_ = Round::round(scale * load(kOf.levels));
 #else
     values_ = scale;
 #endif
@@ -165,12 +165,12 @@ class TableLevels {
 #if defined(__AVX512F__)
     return (vf)_mm512_permutexvar_ps((__m512i)q, (__m512)values_);
 #elif defined(__AVX2__)
-    const vf low = (vf)_mm256_permutevar8x32_ps((__m256)load(kTable.levels), (__m256i)q);
-    const vf high = (vf)_mm256_permutevar8x32_ps((__m256)load(kTable.levels + 8), (__m256i)q);
+    const vf low = (vf)_mm256_permutevar8x32_ps((__m256)load(kOf.levels), (__m256i)q);
+    const vf high = (vf)_mm256_permutevar8x32_ps((__m256)load(kOf.levels + 8), (__m256i)q);
     return Round::round(values_ * (vf)_mm256_blendv_ps((__m256)low, (__m256)high, (__m256)(q << 28)));
 #else
     vf levels;
-    for (int i = 0; i < kLanes; ++i) levels[i] = kTable.levels[q[i] & 15];
+    for (int i = 0; i < kLanes; ++i) levels[i] = kOf.levels[q[i] & 15];
     return Round::round(values_ * levels);
 #endif
   }

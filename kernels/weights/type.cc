@@ -5,7 +5,7 @@
 namespace headrace {
 namespace {
 
-constexpr std::array<WeightTypeInfo, 20> kTypes = {{
+constexpr std::array<WeightTypeInfo, 21> kTypes = {{
     {WeightType::kF32, "F32", 1, 4},           {WeightType::kF16, "F16", 1, 2},
     {WeightType::kBF16, "BF16", 1, 2},         {WeightType::kQ4_0, "Q4_0", 32, 18},
     {WeightType::kQ4_1, "Q4_1", 32, 20},       {WeightType::kQ5_0, "Q5_0", 32, 22},
@@ -16,6 +16,7 @@ constexpr std::array<WeightTypeInfo, 20> kTypes = {{
     {WeightType::kIQ4XS, "IQ4_XS", 256, 136},  {WeightType::kIQ2XXS, "IQ2_XXS", 256, 66},
     {WeightType::kIQ2XS, "IQ2_XS", 256, 74},   {WeightType::kIQ2S, "IQ2_S", 256, 82},
     {WeightType::kIQ3XXS, "IQ3_XXS", 256, 98}, {WeightType::kIQ3S, "IQ3_S", 256, 110},
+    {WeightType::kMXFP4, "MXFP4", 32, 17},
 }};
 
 constexpr bool in_order() {

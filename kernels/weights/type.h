@@ -32,10 +32,15 @@ enum class WeightType : uint8_t {
   kIQ2S,
   kIQ3XXS,
   kIQ3S,
+  kMXFP4,
 };
 
 // The levels that the four bits of IQ4_NL and IQ4_XS stand for.
 constexpr int8_t kLevels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+// Twice the numbers that the four bits of MXFP4 stand for: a sign, two bits of an exponent, one of a mantissa. A
+// block's first byte is the exponent of its scale: such a level is multiplied by 2^(byte - 128).
+constexpr int8_t kFloatLevels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 struct WeightTypeInfo {
   WeightType type;

@@ -152,7 +152,9 @@ GenerateResult Chat::ask(std::string_view question, const ChatObserver& observer
   GenerateResult result = run(ids, options_.generate.max_tokens, observer);
   if (result.finish_reason == FinishReason::kInterrupted && result.token_ids.empty()) return result;
   turns_.push_back({.assistant = false, .content = std::string(question)});
-  turns_.push_back({.assistant = true, .content = result.text});
+  // A template that writes a message's channel takes its text alone.
+  const bool channels = result.thinking.marks && result.thinking.marks->channels;
+  turns_.push_back({.assistant = true, .content = channels ? result.thinking.parts(result.text).answer : result.text});
   text_ = std::move(text) + result.text;
   ids_ = std::move(ids);
   ids_.insert(ids_.end(), result.token_ids.begin(), result.token_ids.end());

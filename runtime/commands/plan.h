@@ -71,6 +71,7 @@ struct PlanReport {
   std::optional<Prediction> predicted;
   std::vector<PlanSetting> settings;  // the run first
   bool quantised = false;             // its weights, in the files or as they are loaded
+  bool exact_rows = false;            // ModelConfig::exact_rows: a cache in 8 bits is not proposed
   // Tokens that the model was made for, and the flags by which its card extends them; empty: it does not, or they are
   // given.
   int64_t own_context_tokens = 0;

@@ -64,6 +64,7 @@ std::unique_ptr<Engine> open_plan_engine(const PlanOptions& options, const DryRu
 void note_context(const PlanOptions& options, const Engine& engine, PlanReport* report) {
   const ModelConfig own = options.shape.empty() ? engine.own_config() : find_shape(options.shape).config;
   report->own_context_tokens = own.max_positions;
+  report->exact_rows = own.exact_rows;
   const RopeOverrides& given = options.engine.rope;
   const std::optional<RopeOverrides> card = card_rope(own);
   if (card && !given.scaling && given.factor == 0) report->card_rope = rope_flags_text(*card);
@@ -100,7 +101,7 @@ std::vector<PlanSetting> compare_settings(const PlanOptions& options, const DryR
   }
   PlanOptions small = options, low = options;
   low.engine.cache_type_k = low.engine.cache_type_v = DType::kInt8;
-  const bool shape = !options.shape.empty(), caches = !low_bit(own_k) || !low_bit(own_v);
+  const bool shape = !options.shape.empty(), caches = (!low_bit(own_k) || !low_bit(own_v)) && !report.exact_rows;
   const std::string cache = "-ctk int8 -ctv int8", weights = shape ? "--weights q4_k_m" : "--weights q4_k";
   if (shape) small.shape_weights = find_weight_mixture("q4_k_m");
   if (!shape) small.engine.weights = WeightPolicy::kQ4K;

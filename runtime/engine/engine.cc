@@ -59,6 +59,7 @@ void Engine::Impl::open() {
   end_ids = config.end_ids;
   if (tokenizer) append_unique({tokenizer->eos()}, &end_ids);
   append_unique(turn_ends, &end_ids);
+  if (thinking && thinking->channels) std::erase(end_ids, tokenizer->find(kChannelMessageEnd));
   weights =
       Weights::reserve(*checkpoint, *device,
                        weight_options(options.weights, options.dtype, checkpoint->natural_dtype(), device->backend()));

@@ -47,10 +47,12 @@ bool Output::take(int32_t token, const RowLogProbs& scored) {
   return tokens() < max_tokens_;
 }
 
-// What the token adds to the text. The marks around thinking are shown where they are special tokens, too.
+// What the token adds to the text. The marks around thinking are shown where they are special tokens, too, and so is
+// all that messages of several channels are made of.
 std::string Output::text_of(int32_t token, bool marks) {
   std::string text = decoder_->push(token);
-  return marks && tokenizer_->is_special(token) ? text + tokenizer_->token_bytes(token) : text;
+  return (marks || thinking_.channels()) && tokenizer_->is_special(token) ? text + tokenizer_->token_bytes(token)
+                                                                          : text;
 }
 
 // Appends text. False: a stop text was found, and text_ ends before it.

@@ -114,10 +114,10 @@ PartialKind first_kind(const RunSetup& setup) {
 std::vector<PartialKind> kinds_of_auto(const RunContext& context, const RunSetup& setup) {
   const bool automatic = *setup.verify.mode != VerifyMode::kFull && setup.verify.partial_kind() == PartialKind::kAuto;
   if (!automatic || setup.session.kv == KvMode::kDevice) return {};
-  std::vector<PartialKind> kinds = {PartialKind::kInt8};
-  if (copy_type_fits(DType::kInt4, context.config.attention().head_dim)) kinds.push_back(PartialKind::kInt4);
-  kinds.push_back(PartialKind::kBlocks);
-  return kinds;
+  if (context.config.exact_rows) return {PartialKind::kBlocks};
+  const bool fits = copy_type_fits(DType::kInt4, context.config.attention().head_dim);
+  if (!fits) return {PartialKind::kInt8, PartialKind::kBlocks};
+  return {PartialKind::kInt8, PartialKind::kInt4, PartialKind::kBlocks};
 }
 
 // The predicted tokens/s of a planned run; 0: unknown.

@@ -31,6 +31,7 @@ class ThinkingBudget {
     return inside() ? budget_ - tokens_ : budget_ + 1;  // the opening mark is a token or more
   }
   int64_t tokens() const { return tokens_; }  // of thinking so far
+  bool channels() const { return place_ && place_->channels(); }
 
  private:
   bool inside() const { return place_->place() == ThinkingPlace::Place::kInside; }

@@ -43,7 +43,8 @@ PrefixAttentionParams attend_tail(const LayerQueries& queries, const TailRows& r
                   .path_stride = queries.path_stride,
                   .ring_rows = rows.ring_rows,
                   .pass_rows = rows.pass_rows,
-                  .first = queries.first},
+                  .first = queries.first,
+                  .sinks = queries.sinks},
                  stream);
   PrefixAttentionParams prefix{};
   prefix.shape = queries.shape;

@@ -27,6 +27,7 @@ struct LayerQueries {
   int64_t path_stride;
   AttentionState state, scratch;
   const int32_t* first = nullptr;
+  const float* sinks = nullptr;
 };
 // Attends to the tail. Returns the call for the prefix, without segments and output.
 PrefixAttentionParams attend_tail(const LayerQueries& queries, const TailRows& rows, Stream& stream);

@@ -38,11 +38,15 @@ void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part)
   product.x_rows = part.rows;
   product.room = work.x;
   product.activation = w.spec.ffn.activation;
+  product.bias = w.experts.gate_up_bias;
+  product.bias_stride = w.experts.gate_up_bias_stride;
   grouped_gated_product(product, work.activated, *pass.stream);
   product.x = work.activated;
   product.from = nullptr;
   product.weight = w.experts.down;
   product.stride = w.experts.down_stride;
+  product.bias = w.experts.down_bias;
+  product.bias_stride = w.experts.down_bias_stride;
   product.out = work.y;
   product.out_type = DType::kF32;
   product.n = w.experts.down.rows();
@@ -62,7 +66,8 @@ void score_by(const Pass& pass, const LayerWeights& w, const void* norm, const v
           .rows = pass.rows,
           .count = w.spec.ffn.experts->scores(),
           .cols = w.experts.router.cols,
-          .eps = pass.eps},
+          .eps = pass.eps,
+          .bias = w.experts.router_bias},
          *pass.stream);
 }
 

@@ -15,20 +15,30 @@ struct Products {
   int64_t count, rows;  // of experts; of the set, as int8_group_rows() has them
 };
 
-void multiply(const Products& p, const Weight& weight, const Int8Rows& converted, uint64_t stride) {
+struct Matrices {
+  const Weight& weight;
+  uint64_t stride;
+  const Int8Rows& converted;
+  const void* bias;
+  uint64_t bias_stride;
+};
+void multiply(const Products& p, const Matrices& of) {
   Stream& stream = *p.pass.stream;
   if (p.room.lean) {
-    int8_weight({.weight = weight, .type = p.pass.type, .out = converted, .groups = p.count, .stride = stride}, stream);
+    int8_weight({.weight = of.weight, .type = p.pass.type, .out = of.converted, .groups = p.count, .stride = of.stride},
+                stream);
   }
   int8_grouped_product({.x = p.room.input,
-                        .weight = converted,
+                        .weight = of.converted,
                         .groups = p.room.groups,
+                        .bias = of.bias,
+                        .bias_stride = of.bias_stride,
                         .tiles = p.room.tiles,
                         .out = p.room.products,
                         .type = p.pass.type,
                         .rows = p.rows,
-                        .n = weight.rows(),
-                        .k = weight.cols},
+                        .n = of.weight.rows(),
+                        .k = of.weight.cols},
                        stream);
 }
 
@@ -113,7 +123,8 @@ void int8_experts_forward(const Pass& pass, const LayerWeights& w, const Int8Exp
   if (spec.shared) shared();
   const int64_t rows = int8_group_rows(pass.stream->backend(), pass.rows * spec.used, spec.count);
   const Products products = {pass, room, spec.count, rows};
-  multiply(products, w.experts.gate_up, room.gate_up, w.experts.gate_up_stride);
+  const ExpertWeights& e = w.experts;
+  multiply(products, {e.gate_up, e.gate_up_stride, room.gate_up, e.gate_up_bias, e.gate_up_bias_stride});
   // Rows of no group are converted, too: what they hold is not read.
   int8_activation({.x = room.products,
                    .input = Int8Input::kGated,
@@ -123,7 +134,7 @@ void int8_experts_forward(const Pass& pass, const LayerWeights& w, const Int8Exp
                    .out = room.input,
                    .activation = w.spec.ffn.activation},
                   *pass.stream);
-  multiply(products, w.experts.down, room.down, w.experts.down_stride);
+  multiply(products, {e.down, e.down_stride, room.down, e.down_bias, e.down_bias_stride});
   add_experts({.y = room.products,
                .places = pass.work.experts.places,
                .shares = pass.work.experts.shares,

@@ -63,6 +63,7 @@ struct AttentionSpec {
   double scale = 0.0;         // of scores; 0: 1 / sqrt(head_dim)
   bool v_norm = false;        // Gemma 4: RMSNorm over each head of v, without a weight; only with qk_norm
   bool k_is_v = false;        // Gemma 4: no v_proj; v is what k_proj makes, before k's norm and rope
+  bool sinks = false;         // gpt-oss: each head has one more score, without a value
 
   bool operator==(const AttentionSpec&) const = default;
   int64_t rotary_dims() const { return rope_dims == 0 ? head_dim : rope_dims; }
@@ -94,6 +95,7 @@ struct ExpertsSpec {
   // Qwen3.5: FfnSpec::width is that of an expert which all tokens have. What it makes is multiplied by the sigmoid of a
   // score of its own.
   bool shared = false;
+  bool bias = false;  // gpt-oss: of the router's scores, and of each expert's three products
 
   bool operator==(const ExpertsSpec&) const = default;
   int64_t scores() const { return count + (shared ? 1 : 0); }  // of a token, the shared expert's last
@@ -150,7 +152,7 @@ struct MtpSpec {
 
 struct ModelConfig {
   std::string family;  // "llama", "ministral3", "mistral", "mistral3" (GGUF: with or without query_beta), "phi3",
-                       // "qwen2", "qwen3", "qwen3moe", "qwen35", "qwen35moe", "seed_oss", "gemma3", "gemma4"
+                       // "qwen2", "qwen3", "qwen3moe", "qwen35", "qwen35moe", "seed_oss", "gemma3", "gemma4", "gpt-oss"
   int64_t hidden = 0, vocab = 0, max_positions = 0;
   double rms_eps = 1e-5;
   RopeConfig rope;
@@ -160,6 +162,9 @@ struct ModelConfig {
   bool tied_head = false;         // lm_head is the embedding
   bool scaled_embedding = false;  // embeddings are multiplied by sqrt(hidden), rounded to the weights' type
   double logit_cap = 0;           // logits are cap * tanh(logit / cap); 0: as they are
+  // Rows of 8 bits or fewer are known to change the model's choices much (docs/design.md, section 10): nothing but a flag
+  // takes them, for the cache or for copies.
+  bool exact_rows = false;
   bool images = false;  // the model takes images, too; what reads them is not loaded (Mistral 3, Qwen3.5, Gemma)
   std::vector<int32_t> end_ids;  // eos ids that the config or generation_config.json names
 

@@ -27,6 +27,7 @@ void append_attention(const AttentionSpec& attention, int64_t hidden, const std:
   }
   add("o_proj.weight", {hidden, q});
   if (attention.output_bias) add("o_proj.bias", {hidden});
+  if (attention.sinks) add("sinks", {attention.heads});
 }
 
 void append_delta_net(const DeltaNetSpec& delta, int64_t hidden, const std::string& layer, Tensors* out) {
@@ -60,7 +61,15 @@ void append_ffn(const FfnSpec& ffn, int64_t hidden, const std::string& prefix, T
     out->push_back({prefix + "mlp.experts.scale", {ffn.experts->count}});
     for (const char* const name : kBesideNorms) out->push_back({prefix + name, {hidden}});
   }
-  for (int64_t e = 0; e < ffn.experts->count; ++e) add(str(prefix, "mlp.experts.", e, "."), ffn.experts->width);
+  if (ffn.experts->bias) out->push_back({prefix + "mlp.gate.bias", {ffn.experts->count}});
+  for (int64_t e = 0; e < ffn.experts->count; ++e) {
+    const std::string expert = str(prefix, "mlp.experts.", e, ".");
+    add(expert, ffn.experts->width);
+    if (!ffn.experts->bias) continue;
+    out->push_back({expert + "gate_proj.bias", {ffn.experts->width}});
+    out->push_back({expert + "up_proj.bias", {ffn.experts->width}});
+    out->push_back({expert + "down_proj.bias", {hidden}});
+  }
 }
 
 void append_layer(const LayerSpec& layer, int64_t hidden, const std::string& prefix, Tensors* out) {

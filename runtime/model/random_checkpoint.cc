@@ -116,7 +116,7 @@ void check_row_length(const WeightMixture& mixture, const TensorInfo& tensor) {
   throw_error(ExitCode::kUsage, "--weights",
               str(mixture.name, " stores ", tensor.name, " as ", info.name, ", whose blocks hold ", info.block_elements,
                   " weights of a row, but its rows have ", tensor.cols()),
-              "The blocks of q4_0, q4_1, q5_0, q5_1 and q8_0 hold 32.");
+              "The blocks of q4_0, q4_1, q5_0, q5_1, q8_0 and mxfp4 hold 32.");
 }
 
 // ---- quantised blocks of random bits ----
@@ -187,6 +187,7 @@ Form form_of(WeightType type) {
       {0, -1, 0, kOdd, moments_of(kGrid2S, kLevels2, grid_factor(WeightType::kIQ2S))},
       {0, -1, 0, kOdd, moments_of(kGrid3Xxs, kLevels3Xxs, grid_factor(WeightType::kIQ3XXS))},
       {0, -1, 0, kOdd, moments_of(kGrid3S, kLevels3S, grid_factor(WeightType::kIQ3S))},
+      {0, -1, 0, kNoGroup, moments_of(kFloatLevels)},  // MXFP4, but for its scale
   };
   CHECK(!is_plain(type), weight_type_info(type).name, " has no blocks");
   return kForms[quantised_index(type)];
@@ -202,6 +203,16 @@ double scale_of(const Form& form, int64_t cols) {
   return 1 / std::sqrt(variance * static_cast<double>(cols));
 }
 
+// Of MXFP4, the powers of two on either side of a scale, by chance, so that their mean square is the scale's.
+struct PowersOfTwo {
+  int low;
+  double share;  // of the higher one
+
+  explicit PowersOfTwo(double scale)
+      : low(static_cast<int>(std::floor(std::log2(scale)))), share((std::pow(scale / std::exp2(low), 2) - 1) / 3) {}
+  int exponent(uint8_t drawn) const { return drawn < 256 * share ? low + 1 : low; }
+};
+
 uint16_t f16_bits(double value) { return f32_to_f16(static_cast<float>(value)).bits; }
 
 void store_bits(uint16_t bits, char* at) { std::memcpy(at, &bits, sizeof bits); }
@@ -215,12 +226,18 @@ void draw_blocks(WeightType type, int64_t cols, uint64_t key, int64_t begin, int
   CHECK(bytes <= kMaxBlockBytes, weight_type_info(type).name);
   const double scale = scale_of(form, cols);
   const uint16_t scale_bits = f16_bits(scale), min_bits = f16_bits(form.min_factor * scale * form.level.mean);
+  const PowersOfTwo powers(scale);
   const size_t words = (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t);
   uint64_t block[kMaxBlockBytes / sizeof(uint64_t)];
   char* const first = reinterpret_cast<char*>(block);
   char* to = static_cast<char*>(out);
   for (int64_t i = begin; i < end; ++i, to += bytes) {
     for (size_t w = 0; w < words; ++w) block[w] = random64(key, static_cast<uint64_t>(i) * words + w);
+    if (type == WeightType::kMXFP4) {  // levels of both signs are as likely
+      *first = static_cast<char>(powers.exponent(static_cast<uint8_t>(*first)) + 128);
+      std::memcpy(to, block, bytes);
+      continue;
+    }
     uint16_t drawn = 0;  // without a min, the scale's sign is random, which takes away the mean
     if (form.min_at < 0) std::memcpy(&drawn, first + form.scale_at, sizeof drawn);
     store_bits(static_cast<uint16_t>(scale_bits | (drawn & kSign)), first + form.scale_at);

@@ -17,7 +17,7 @@ constexpr WeightMixture kMixtures[] = {
     {"iq3_s", WeightType::kIQ3S, WeightType::kIQ3S},       {"iq3_xxs", WeightType::kIQ3XXS, WeightType::kIQ3XXS},
     {"iq2_s", WeightType::kIQ2S, WeightType::kIQ2S},       {"iq2_xs", WeightType::kIQ2XS, WeightType::kIQ2XS},
     {"iq2_xxs", WeightType::kIQ2XXS, WeightType::kIQ2XXS}, {"q4_k_m", WeightType::kQ4K, WeightType::kQ6K},
-    {"q5_k_m", WeightType::kQ5K, WeightType::kQ6K},
+    {"q5_k_m", WeightType::kQ5K, WeightType::kQ6K},        {"mxfp4", WeightType::kMXFP4, WeightType::kQ8_0},
 };
 
 // The first and the last eighth of the layers, and every third between.
@@ -54,7 +54,11 @@ std::string weight_mixture_names() {
   return names;
 }
 
+// MXFP4 is what experts are published in; all else is in the larger type.
 WeightType mixture_type(const WeightMixture& mixture, const ModelConfig& config, std::string_view tensor) {
+  if (mixture.type == WeightType::kMXFP4 && tensor.find(".mlp.experts.") == std::string_view::npos)
+    return mixture.larger;
+  if (mixture.type == WeightType::kMXFP4) return mixture.type;
   if (tensor == (config.tied_head ? "model.embed_tokens.weight" : "lm_head.weight")) return mixture.larger;
   if (tensor.ends_with("linear_attn.in_proj_qkv.weight")) return joined_type(mixture);
   const bool may_be_larger = tensor.ends_with("self_attn.v_proj.weight") || tensor.ends_with(".down_proj.weight");

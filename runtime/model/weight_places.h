@@ -18,6 +18,8 @@ class WeightPlaces {
   void place(const void** view, std::initializer_list<const TensorInfo*> parts) {
     views_.emplace_back(view, store_->place(parts));
   }
+  // Without a view.
+  void place(std::initializer_list<const TensorInfo*> parts) { store_->place(parts); }
   // In f32, whatever the store's type is.
   void place_f32(const float** view, const TensorInfo* tensor) {
     f32_views_.emplace_back(view, store_->place({tensor}, DType::kF32));

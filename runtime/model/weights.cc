@@ -44,6 +44,7 @@ void place_attention(const LayerTensors& tensor, int64_t hidden, LayerWeights* w
   }
   places->place(&w->output, {tensor("self_attn.o_proj.weight", {hidden, q})});
   if (a.output_bias) places->place(&w->output_bias, {tensor("self_attn.o_proj.bias", {hidden})});
+  if (a.sinks) places->place_f32(&w->sinks, tensor("self_attn.sinks", {a.heads}));
 }
 
 void place_delta_net(const LayerTensors& tensor, int64_t hidden, LayerWeights* w, WeightPlaces* places) {
@@ -97,6 +98,24 @@ bool same_form(const Weight& a, const Weight& b) {
   return same;
 }
 
+void place_expert_biases(const LayerTensors& tensor, const ExpertsSpec& spec, int64_t hidden, ExpertWeights* w,
+                         WeightPlaces* places) {
+  places->place(&w->router_bias, {tensor("mlp.gate.bias", {spec.count})});
+  const auto of = [&](int64_t e, const char* name, int64_t size) {
+    return tensor(str("mlp.experts.", e, ".", name, ".bias").c_str(), {size});
+  };
+  w->gate_up_bias_stride = place_each(spec.count, *places, [&](int64_t e) {
+    const auto parts = {of(e, "gate_proj", spec.width), of(e, "up_proj", spec.width)};
+    if (e == 0) return places->place(&w->gate_up_bias, parts);
+    places->place(parts);
+  });
+  w->down_bias_stride = place_each(spec.count, *places, [&](int64_t e) {
+    const auto parts = {of(e, "down_proj", hidden)};
+    if (e == 0) return places->place(&w->down_bias, parts);
+    places->place(parts);
+  });
+}
+
 void place_experts(const DenseTensors& shared, LayerWeights* layer, WeightPlaces* places) {
   const ExpertsSpec& spec = *shared.spec.experts;
   const LayerTensors& tensor = shared.tensor;
@@ -132,6 +151,7 @@ void place_experts(const DenseTensors& shared, LayerWeights* layer, WeightPlaces
   });
   if (spec.shared) shared.place_down(&layer->down, places);
   w->shared_is_last = spec.shared && same_form(layer->gate_up, w->gate_up) && same_form(layer->down, w->down);
+  if (spec.bias) place_expert_biases(tensor, spec, hidden, w, places);
 }
 
 void place_layer(const LayerTensors& tensor, const LayerSpec& spec, int64_t hidden, LayerWeights* w,
@@ -185,6 +205,9 @@ bool is_ours(std::string_view name, const ModelConfig& config) {
   return false;
 }
 
+// The scales of experts in MXFP4, which are read with them (runtime/model/files/mxfp4.h).
+bool is_scale_of_mxfp4(std::string_view name) { return name.ends_with("_proj.scales"); }
+
 // The scales of a matrix in fp8, which are read with it.
 bool is_scale_of_fp8(const Checkpoint& checkpoint, std::string_view name) {
   constexpr std::string_view kScales = "_scale_inv";
@@ -202,7 +225,7 @@ void refuse_unused(const Checkpoint& checkpoint) {
   std::vector<std::string_view> unused;
   for (const TensorInfo& tensor : checkpoint.tensors())
     if (!names.contains(tensor.name) && is_ours(tensor.name, checkpoint.config()) && !is_harmless(tensor.name) &&
-        !is_scale_of_fp8(checkpoint, tensor.name))
+        !is_scale_of_fp8(checkpoint, tensor.name) && !is_scale_of_mxfp4(tensor.name))
       unused.push_back(tensor.name);
   if (unused.empty()) return;
   std::string text;

@@ -29,6 +29,9 @@ struct ExpertWeights {
   uint64_t gate_up_stride = 0, down_stride = 0;  // in bytes
   // The shared expert's matrices have the form of the others and follow them, so it is one more of them.
   bool shared_is_last = false;
+  // Where they have biases; else null. Of the router, [count], and of expert 0.
+  const void *router_bias = nullptr, *gate_up_bias = nullptr, *down_bias = nullptr;
+  uint64_t gate_up_bias_stride = 0, down_bias_stride = 0;
   // Where they are beside the dense part; else null.
   const void* router_scale = nullptr;  // [hidden], of the router's input
   const float* factors = nullptr;      // [count]
@@ -46,6 +49,7 @@ struct LayerWeights {
   const void* qkv_bias = nullptr;     // [(heads + 2 kv_heads) * head_dim]
   const void* q_norm = nullptr;       // [head_dim]
   const void* k_norm = nullptr;       // [head_dim]
+  const float* sinks = nullptr;       // [heads]
   const float* conv = nullptr;        // [channels, conv]: the last of a row multiplies the current token
   const float* decay = nullptr;       // [v_heads], below 0: the state decays by exp(decay * softplus(a + dt_bias))
   const float* dt_bias = nullptr;     // [v_heads]

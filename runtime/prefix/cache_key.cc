@@ -74,6 +74,13 @@ void add_layers(const ModelConfig& config, Identity* to) {
     to->add(attention.scale);
     for (const LayerSpec& layer : config.layers) to->add(layer.attention().window);
   }
+  const bool windows = std::any_of(config.layers.begin(), config.layers.end(), [](const LayerSpec& layer) {
+    return layer.has_attention() && layer.attention().window > 0;
+  });
+  if (windows && !config.local_rope) {
+    to->put("windows");
+    for (const LayerSpec& layer : config.layers) to->add(layer.attention().window);
+  }
   if (const std::optional<ExpertsSpec>& experts = config.layers.front().ffn.experts) {
     to->put("experts");
     for (const int64_t size : {experts->count, experts->used, experts->width}) to->add(size);

@@ -28,7 +28,7 @@ struct ScoringNodes {
 PassAttention::PassAttention(const SessionLayout& layout, const SessionBuffers& buffers)
     : layout_(layout), compute_(layout.compute()), buffers_(buffers) {}
 
-void PassAttention::run(const Pass& pass, const AttentionSpec& attention, const StatePlace& at,
+void PassAttention::run(const Pass& pass, const LayerWeights& layer, const StatePlace& at,
                         const PassScope& scope) const {
   const StepWork& step = buffers_.step();
   const KvCache& cache = scope.sequence.cache();
@@ -37,7 +37,7 @@ void PassAttention::run(const Pass& pass, const AttentionSpec& attention, const 
   const RecentRows::Views tail = recent.views(at.place);
   const bool partial = scope.mode == StepMode::kPartial && !window;
   PrefixAttentionParams params =
-      attend_tail({.shape = attention_shape(pass, attention),
+      attend_tail({.shape = attention_shape(pass, layer.spec.attention()),
                    .q = pass.work.qkv,
                    .positions = pass.positions,
                    .committed = step.inputs.committed,
@@ -45,7 +45,8 @@ void PassAttention::run(const Pass& pass, const AttentionSpec& attention, const 
                    .path_stride = layout_.path_stride(),
                    .state = step.state,
                    .scratch = step.scratch,
-                   .first = partial ? scope.sequence.partial()->tail_first() : nullptr},
+                   .first = partial ? scope.sequence.partial()->tail_first() : nullptr,
+                   .sinks = layer.sinks},
                   {tail.ring_k, tail.ring_v, tail.pass_k, tail.pass_v, kTailRingRows, layout_.pass_rows()}, compute_);
   params.beside_tail = compute_.tracing().trace == nullptr;  // a trace shows the time of each
   if (partial) {

@@ -28,10 +28,10 @@ class PassAttention {
   // All references must outlive this.
   PassAttention(const SessionLayout& layout, const SessionBuffers& buffers);
 
-  // The layer `at` of the pass, with this attention: its queries are in pass.work.qkv, its own rows in the pass rows of
-  // its group. A refresh also selects the blocks of the partial KV, if it has blocks, and gathers them from the
+  // The attention of this layer, whose place is `at`: its queries are in pass.work.qkv, its own rows in the pass rows
+  // of its group. A refresh also selects the blocks of the partial KV, if it has blocks, and gathers them from the
   // segments. A layer with a window reads its rows in every step.
-  void run(const Pass& pass, const AttentionSpec& attention, const StatePlace& at, const PassScope& scope) const;
+  void run(const Pass& pass, const LayerWeights& layer, const StatePlace& at, const PassScope& scope) const;
 
  private:
   void full_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope) const;

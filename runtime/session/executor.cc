@@ -215,7 +215,7 @@ void Executor::run_pass(const Pass& pass) {
       const int32_t* const first = scope_.grows ? buffers_.step().inputs.first_row : nullptr;
       rotated_qkv_product(pass, weights, buffers_.step().hidden, sequence_.pass_destination(at, first));
       show_queries(sequence_.draft(), at, scoring_queries(layout_, pass.work, pass.rows, pass.rows));
-      attention_.run(pass, weights.spec.attention(), at, scope_);
+      attention_.run(pass, weights, at, scope_);
       gate_output(pass, weights);
     }
     layer_output(pass, weights, buffers_.step().hidden);

@@ -78,7 +78,8 @@ int64_t int8_prefill_attention(const PrefillAttentionParams& group, const Int8Pr
                   .out = const_cast<std::byte*>(after_queries(group.out, shape, plain, width)),
                   .workspace = work.workspace,
                   .segment_count = group.segment_count,
-                  .first_position = group.first_position + plain},
+                  .first_position = group.first_position + plain,
+                  .sinks = group.sinks},
                  stream);
   return whole;
 }

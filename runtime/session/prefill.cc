@@ -316,7 +316,8 @@ void Prefill::attend(const Pass& pass, const Group& group, const LayerRows& rows
                                    .segments = rows.segments(group.at),
                                    .out = pass.work.attention,
                                    .segment_count = rows.segment_count(),
-                                   .first_position = group.first};
+                                   .first_position = group.first,
+                                   .sinks = group.weights.sinks};
   if (options_.prefill_int8 && attends_in_int8(group.weights.spec.attention())) {
     int8_rows_ = int8_prefill_attention(params, work_.int8, int8_rows_, compute_);
   } else {

@@ -62,6 +62,7 @@ std::vector<std::string_view> turn_ends(std::string_view source) {
   const auto prints = [&](std::string_view text) { return printed.find(text) != std::string::npos; };
   if (prints("<|im_start|>") && prints("<|im_end|>") && !prints("<|im_sep|>")) return {"<|im_end|>", "<|endoftext|>"};
   if (prints("<|start_header_id|>") && prints("<|eot_id|>")) return {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"};
+  if (prints("<|start|>") && prints("<|channel|>")) return {"<|return|>", "<|call|>"};
   if (prints("<|turn>") && prints("<turn|>")) return {"<turn|>", "<|tool_response>", "<eos>"};
   if (prints("[INST]") && prints("[/INST]") && !prints("[SYSTEM_PROMPT]")) return {"</s>"};
   std::vector<std::string_view> found;

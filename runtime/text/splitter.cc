@@ -13,8 +13,8 @@ namespace {
 // stands between white space only. So a word begins at each space behind another character, and the words before it do
 // not depend on what follows the space. That holds after digits were set apart, too, but not where they alone are: the
 // text between two of them is one word.
-constexpr std::array<std::string_view, 6> kWordPatterns = {kGpt2Pattern,   kLlama3Pattern,    kQwen2Pattern,
-                                                           kQwen35Pattern, kSeedCoderPattern, kTekkenPattern};
+constexpr std::array<std::string_view, 7> kWordPatterns = {
+    kGpt2Pattern, kLlama3Pattern, kQwen2Pattern, kQwen35Pattern, kSeedCoderPattern, kTekkenPattern, kO200kPattern};
 constexpr std::array<std::string_view, 2> kDigitPatterns = {"\\p{N}", "\\p{N}+"};
 
 template <typename List>

@@ -17,6 +17,31 @@ constexpr auto kKnown = std::to_array<KnownMarks>({{"<think>", "</think>"},
                                                    {"[THINK]", "[/THINK]"},
                                                    {"<|channel>thought", "<channel|>"}});
 
+ThinkingMarks channel_marks() {
+  return {"<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>", true};
+}
+constexpr std::string_view kChannel = "<|channel|>", kMessage = "<|message|>", kFinal = "final";
+constexpr std::string_view kMessageEnds[] = {kChannelMessageEnd, "<|start|>", "<|return|>", "<|call|>"};
+
+// The channel that a message's header names: a word.
+std::string_view channel_of(std::string_view header) {
+  const size_t at = header.find(kChannel);
+  if (at == std::string_view::npos) return {};
+  header.remove_prefix(at + kChannel.size());
+  return header.substr(0, header.find_first_of(" <"));
+}
+
+// The bytes at the end of `text` that may become one of the marks.
+size_t begun_bytes(std::string_view text) {
+  size_t most = 0;
+  for (const std::string_view mark : kMessageEnds) {
+    size_t begun = std::min(mark.size() - 1, text.size());
+    while (!text.ends_with(mark.substr(0, begun))) --begun;
+    most = std::max(most, begun);
+  }
+  return most;
+}
+
 size_t first_text(std::string_view text) { return std::min(text.find_first_not_of(kThinkingSpace), text.size()); }
 
 // The bytes at the end of `text` that a longer text may show to be the beginning of the mark, or white space before it.
@@ -31,15 +56,18 @@ size_t held_bytes(std::string_view text, std::string_view mark) {
 }  // namespace
 
 std::optional<ThinkingMarks> thinking_marks(const Tokenizer& tokenizer, std::string_view chat_template) {
+  const auto has = [&](std::string_view token) { return tokenizer.find(token) >= 0; };
+  const bool writes = chat_template.empty() || chat_template.find(kChannel) != std::string_view::npos;
+  if (writes && has(kChannel) && has(kMessage) && has(kChannelMessageEnd)) return channel_marks();
   const KnownMarks* found = nullptr;
   for (const KnownMarks& known : kKnown) {
     const bool written = chat_template.find(known.close) != std::string_view::npos;
     const bool tokens = tokenizer.find(known.open) >= 0 && tokenizer.find(known.close) >= 0;
-    if (written) return ThinkingMarks{std::string(known.open), std::string(known.close)};
+    if (written) return ThinkingMarks{.open = std::string(known.open), .close = std::string(known.close)};
     if (tokens && found == nullptr) found = &known;
   }
   if (found == nullptr) return std::nullopt;
-  return ThinkingMarks{std::string(found->open), std::string(found->close)};
+  return ThinkingMarks{.open = std::string(found->open), .close = std::string(found->close)};
 }
 
 bool ends_with_open_mark(const Tokenizer& tokenizer, const ThinkingMarks& marks, const std::vector<int32_t>& prompt) {
@@ -57,6 +85,7 @@ bool ends_with_open_mark(const Tokenizer& tokenizer, const ThinkingMarks& marks,
 
 ThinkingPlace::Parts ThinkingPlace::push(std::string_view bytes) {
   held_ += bytes;
+  if (marks_.channels) return read_messages();
   if (place_ == Place::kBefore) return open();
   if (place_ == Place::kInside) return close();
   if (at_start_) held_.erase(0, first_text(held_));
@@ -97,7 +126,45 @@ ThinkingPlace::Parts ThinkingPlace::close() {
   return parts;
 }
 
+// A text that begins without a header is an answer.
+ThinkingPlace::Parts ThinkingPlace::read_messages() {
+  Parts parts;
+  for (;;) {
+    std::string& to = final_ ? parts.answer : parts.thinking;
+    if (in_header_ && place_ == Place::kBefore && !held_.starts_with(kChannel) && !kChannel.starts_with(held_)) {
+      in_header_ = false;
+      final_ = answered_ = true;
+      place_ = Place::kAfter;
+    } else if (in_header_) {
+      const size_t end = held_.find(kMessage);
+      if (end == std::string::npos) return parts;
+      final_ = channel_of(std::string_view(held_).substr(0, end)) == kFinal;
+      held_.erase(0, end + kMessage.size());
+      in_header_ = false;
+      if (std::exchange(final_ ? answered_ : thought_, true)) (final_ ? parts.answer : parts.thinking) += '\n';
+      place_ = final_ || place_ == Place::kAfter ? Place::kAfter : Place::kInside;
+    } else {
+      size_t end = std::string::npos, length = 0;
+      for (const std::string_view mark : kMessageEnds) {
+        const size_t at = held_.find(mark);
+        if (at < end) end = at, length = mark.size();
+      }
+      const size_t certain = end == std::string::npos ? held_.size() - begun_bytes(held_) : end;
+      to += held_.substr(0, certain);
+      held_.erase(0, certain + length);
+      if (end == std::string::npos) return parts;
+      in_header_ = true;
+    }
+  }
+}
+
 ThinkingPlace::Parts ThinkingPlace::finish() {
+  if (marks_.channels) {  // a header that has not ended says nothing
+    std::string held = std::exchange(held_, {});
+    if (in_header_ && place_ != Place::kBefore) return {};
+    return final_ || place_ == Place::kBefore ? Parts{.thinking = {}, .answer = std::move(held)}
+                                              : Parts{.thinking = std::move(held), .answer = {}};
+  }
   std::string rest = std::exchange(held_, {});
   if (place_ != Place::kInside) return {.thinking = {}, .answer = std::move(rest)};
   rest.resize(rest.find_last_not_of(kThinkingSpace) + 1);

@@ -3,6 +3,9 @@
 //
 // An answer thinks if its prompt ends with the opening mark, or if the answer begins with it. It thinks until the
 // closing mark, and not again. The marks are text: a vocabulary may have a token for each, or write them in pieces.
+//
+// gpt-oss answers in messages of several channels, <|channel|>NAME<|message|>TEXT<|end|><|start|>assistant and so on:
+// the channel "final" is the answer, the others are thinking, and the marks lead from one to the other.
 #pragma once
 
 #include <optional>
@@ -17,7 +20,10 @@ namespace headrace {
 
 struct ThinkingMarks {
   std::string open, close;  // "<think>", "</think>"
+  bool channels = false;    // messages of several channels, whose special tokens are part of the text
 };
+// A token that ends a message of a channel, not the answer.
+inline constexpr std::string_view kChannelMessageEnd = "<|end|>";
 
 // The marks that `chat_template` (its source; may be empty) writes or reads, else those that are tokens of the
 // vocabulary. None: the model does not think.
@@ -36,6 +42,7 @@ class ThinkingPlace {
 
   Place place() const { return place_; }
   const std::string& open_mark() const { return marks_.open; }
+  bool channels() const { return marks_.channels; }
   // The next bytes. Returns those of them, and of bytes that were held before, that are certain, by their part; marks
   // are in neither. White space around the marks is dropped.
   struct Parts {
@@ -47,11 +54,15 @@ class ThinkingPlace {
  private:
   Parts open();
   Parts close();
+  Parts read_messages();
 
   ThinkingMarks marks_;
   Place place_;
   std::string held_;      // may become a mark, or is white space that may precede one
   bool at_start_ = true;  // of the thinking, or of the answer after it: white space is dropped
+  // Of channels: within a message's header, which the prompt has begun; whether the message is the answer's; and of
+  // which parts there was a message.
+  bool in_header_ = true, final_ = false, thought_ = false, answered_ = false;
 };
 
 // A whole text in its two parts.

@@ -32,6 +32,7 @@ const std::vector<PreTokenizer>& pre_tokenizers() {
       {"llama-v3", {kLlama3Pattern}, true, true},
       {"dbrx", {kLlama3Pattern}},
       {"tekken", {kTekkenPattern}, true, true},
+      {"gpt-4o", {kO200kPattern}},
       {"seed-coder", {kSeedCoderPattern}},
       {"qwen2", {kQwen2Pattern}, false, false, true},
       {"qwen35", {kQwen35Pattern}, false, false, true},

@@ -1,5 +1,6 @@
 #include "tests/support/weight_blocks.h"
 
+#include <cmath>
 #include <cstring>
 #include <random>
 
@@ -48,6 +49,8 @@ std::vector<Scale> scales_of(WeightType type) {
       return {{0, 0.0005f}};
     case WeightType::kIQ3S:
       return {{0, 0.0006f}};
+    case WeightType::kMXFP4:
+      return {};
     default:
       CHECK(false, weight_type_info(type).name);
   }
@@ -121,6 +124,13 @@ float q3_weight(Bytes block, int i) {
 float table_level(Bytes nibbles, int i) {
   constexpr int kTable[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
   return static_cast<float>(kTable[i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4]);
+}
+
+float mxfp4_weight(Bytes block, int i) {
+  constexpr float kTable[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  const int q = i < 16 ? block[1 + i] & 15 : block[1 + i - 16] >> 4;
+  const float weight = std::ldexp(kTable[q & 7], block[0] - 127);
+  return q > 8 ? -weight : weight;
 }
 
 float iq4_xs_weight(Bytes block, int i) {
@@ -209,6 +219,7 @@ std::vector<std::byte> random_blocks(WeightType type, uint64_t seed, int64_t row
       const f16 value = f32_to_f16(uniform(random) * scale.largest);
       std::memcpy(&blocks[begin + scale.at], &value.bits, sizeof value.bits);
     }
+    if (type == WeightType::kMXFP4) blocks[begin] = static_cast<std::byte>(117 + random() % 4);
   }
   return blocks;
 }
@@ -240,6 +251,9 @@ std::vector<float> weights_of(WeightType type, const std::vector<std::byte>& blo
           break;
         case WeightType::kIQ4NL:
           weights.push_back(f16_at(block) * table_level(block + 2, i));
+          break;
+        case WeightType::kMXFP4:
+          weights.push_back(mxfp4_weight(block, i));
           break;
         case WeightType::kIQ4XS:
           weights.push_back(iq4_xs_weight(block, i));

@@ -13,9 +13,9 @@ constexpr WeightType kQuantisedTypes[] = {
     WeightType::kQ4_0,   WeightType::kQ4_1,  WeightType::kQ5_0,   WeightType::kQ5_1,  WeightType::kQ8_0,
     WeightType::kQ4K,    WeightType::kQ5K,   WeightType::kQ6K,    WeightType::kQ2K,   WeightType::kQ3K,
     WeightType::kIQ4NL,  WeightType::kIQ4XS, WeightType::kIQ2XXS, WeightType::kIQ2XS, WeightType::kIQ2S,
-    WeightType::kIQ3XXS, WeightType::kIQ3S};
+    WeightType::kIQ3XXS, WeightType::kIQ3S,  WeightType::kMXFP4};
 
-// Where a block has f16 numbers.
+// Where a block has f16 numbers; MXFP4 has none.
 std::vector<size_t> scale_places(WeightType type);
 
 // A matrix as a file has it. Every byte is random but for the scales, which are of either sign, such that the weights

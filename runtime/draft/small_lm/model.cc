@@ -63,7 +63,7 @@ class SimpleModel final : public LayerDraftModel<Checkpoint, Weights> {
       throw_error(ExitCode::kBadInput, draft->path(),
                   "has layers with a recurrent state: models that have them cannot be drafts");
     }
-    if (draft->config().local_rope) {
+    if (StateGroups(draft->config()).window_layers() > 0) {
       throw_error(ExitCode::kBadInput, draft->path(),
                   "has layers with a window: models that have them cannot be drafts");
     }

@@ -80,6 +80,7 @@ struct Family {
 
 const Family& gemma_family();
 const Family& gemma4_family();
+const Family& gptoss_family();
 const Family& llama_family();
 const Family& mistral_family();
 const Family& phi3_family();

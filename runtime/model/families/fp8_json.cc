@@ -19,11 +19,18 @@ constexpr int64_t kMaxBlock = 1 << 20;
 
 }  // namespace
 
+void refuse_mxfp4(const JsonFields& config) {
+  const json* const object = config.find("quantization_config");
+  if (object != nullptr && object->is_object() && object->value("quant_method", json()) == "mxfp4")
+    refuse(config, "\"mxfp4\" of this family");
+}
+
 std::optional<Fp8Blocks> fp8_blocks(const JsonFields& config) {
   const json* const object = config.find("quantization_config");
   if (object == nullptr) return std::nullopt;
   const auto method = object->find("quant_method");
   if (!object->is_object() || method == object->end()) refuse(config, shown(*object));
+  if (*method == "mxfp4") return std::nullopt;  // of experts; whether the family has them so, its reader says
   if (*method != "fp8") refuse(config, shown(*method));
   const JsonFields fields(*object, config.source(), "quantization_config.");
   if (const std::string format = fields.string_or("fmt", "e4m3"); format != "e4m3")

@@ -15,7 +15,10 @@ struct Fp8Blocks {
 };
 
 // None: the config announces no quantised weights. Throws Error(kBadInput) that names any other kind of them. How a
-// published kernel would round activations does not matter: they are not quantised here.
+// published kernel would round activations does not matter: they are not quantised here. None, too, for experts in
+// MXFP4, which only some families store.
 std::optional<Fp8Blocks> fp8_blocks(const JsonFields& config);
+// Throws Error(kBadInput) if the config announces them: for the other families.
+void refuse_mxfp4(const JsonFields& config);
 
 }  // namespace headrace

@@ -11,14 +11,13 @@
 #include "runtime/base/json_file.h"
 #include "runtime/model/config_check.h"
 #include "runtime/model/families/llama_like.h"
+#include "runtime/model/families/windows.h"
 #include "runtime/model/rope_json.h"
 
 namespace headrace {
 namespace {
 
 using nlohmann::json;
-
-constexpr int64_t kPattern = 6;  // each sixth layer sees all rows, where a file says nothing else
 
 // `windows`: of each layer, whether it has a window of `window` rows.
 void set_layers(const std::vector<bool>& windows, int64_t window, const AttentionSpec& attention, int64_t ffn,
@@ -29,13 +28,6 @@ void set_layers(const std::vector<bool>& windows, int64_t window, const Attentio
     layer.attention().local_rope = has_window;
     config->layers.push_back(layer);
   }
-}
-
-// All layers but each `pattern`-th.
-std::vector<bool> all_but_each_nth(int64_t layers, int64_t pattern) {
-  std::vector<bool> windows(static_cast<size_t>(layers), true);
-  for (int64_t i = pattern - 1; i < layers; i += pattern) windows[static_cast<size_t>(i)] = false;
-  return windows;
 }
 
 // ---- config.json ----
@@ -74,30 +66,6 @@ void read_gemma_config(const JsonFields& whole, const std::vector<std::string>& 
   append_end_ids(whole, config->vocab, &config->end_ids);
 }
 
-std::vector<bool> gemma_windows(const JsonFields& fields, int64_t layers) {
-  const json* const types = fields.find("layer_types");
-  if (types == nullptr) {
-    const char* const key =
-        fields.has("_sliding_window_pattern") ? "_sliding_window_pattern" : "sliding_window_pattern";
-    return all_but_each_nth(layers, fields.integer_or(key, 1, kMaxLayers, kPattern));
-  }
-  if (!types->is_array()) fields.refuse("layer_types", "must be a list");
-  std::vector<bool> windows(static_cast<size_t>(layers));
-  if (types->size() != windows.size())
-    throw_error(ExitCode::kBadInput, fields.source(),
-                str(fields.label("layer_types"), " holds ", types->size(), " layers, but ",
-                    fields.label("num_hidden_layers"), " is ", layers));
-  for (size_t i = 0; i < windows.size(); ++i) {
-    const json& type = (*types)[i];
-    windows[i] = type == "sliding_attention";
-    if (!windows[i] && type != "full_attention")
-      throw_error(ExitCode::kBadInput, fields.source(),
-                  str(fields.label("layer_types"), " holds ", shown(type), " for layer ", i,
-                      "; \"sliding_attention\" and \"full_attention\" are supported"));
-  }
-  return windows;
-}
-
 RopeConfig gemma_local_rope(const JsonFields& fields) {
   RopeConfig rope;
   rope.theta = fields.number_or("rope_local_base_freq", 1e-3, kGemmaMaxTheta, kGemmaLocalTheta);
@@ -130,7 +98,7 @@ void read_gemma_text(const JsonFields& fields, ModelConfig* config) {
   const int64_t window = fields.integer_or("sliding_window", 1, kMaxPositions, 4096);
   const int64_t ffn = fields.integer_or("intermediate_size", 1, kMaxFfn, 9216);
   const int64_t layers = fields.integer_or("num_hidden_layers", 1, kMaxLayers, 26);
-  set_layers(gemma_windows(fields, layers), window, attention, ffn, config);
+  set_layers(read_windows(fields, layers, kGemmaPattern), window, attention, ffn, config);
   // The positions are those that the model was trained with; no factor multiplies them.
   config->rope = parse_rope(fields, config->max_positions, {.theta = kGemmaTheta});
   config->local_rope = gemma_local_rope(fields);
@@ -158,18 +126,6 @@ std::string gemma_tensor(std::string_view stored) {
 
 // ---- GGUF ----
 
-std::vector<bool> gemma_windows(const GgufSource& source, int64_t layers) {
-  const std::string key = source.key("attention.sliding_window_pattern");
-  const auto found = source.file.metadata.find(key);
-  if (found == source.file.metadata.end() || !found->second.is_array)
-    return all_but_each_nth(layers, source.fields.integer_or(key, 1, kMaxLayers, kPattern));
-  const std::vector<bool> windows = source.fields.booleans(key);
-  if (windows.size() != static_cast<size_t>(layers))
-    source.fields.refuse(key,
-                         str("holds ", windows.size(), " values, but ", source.key("block_count"), " is ", layers));
-  return windows;
-}
-
 namespace {
 
 void read_gemma3_gguf(const GgufSource& source, ModelConfig* config) {
@@ -189,7 +145,7 @@ void read_gemma3_gguf(const GgufSource& source, ModelConfig* config) {
   attention.scale = 1 / std::sqrt(static_cast<double>(of_scale));
   const int64_t window = fields.integer(source.key("attention.sliding_window"), 1, kMaxPositions);
   const int64_t ffn = fields.integer(source.key("feed_forward_length"), 1, kMaxFfn);
-  set_layers(gemma_windows(source, layers), window, attention, ffn, config);
+  set_layers(read_windows(source, layers, kGemmaPattern), window, attention, ffn, config);
   config->scaled_embedding = true;
   config->tied_head = source.file.find("output.weight") == nullptr;
 }

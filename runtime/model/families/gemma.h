@@ -12,11 +12,8 @@
 namespace headrace {
 
 constexpr double kGemmaTheta = 1e6, kGemmaLocalTheta = 1e4, kGemmaMaxTheta = 1e15;
+constexpr int64_t kGemmaPattern = 6;  // each sixth layer sees all rows, where a file says nothing else
 
-// Of each layer, whether it has a window: layer_types, or, in old files, all but each sliding_window_pattern-th.
-std::vector<bool> gemma_windows(const JsonFields& fields, int64_t layers);
-// The same of a GGUF file, whose key, which newer files have, is a number or one value a layer.
-std::vector<bool> gemma_windows(const GgufSource& source, int64_t layers);
 // Of layers with a window: rope_parameters.sliding_attention, or rope_local_base_freq.
 RopeConfig gemma_local_rope(const JsonFields& fields);
 // Refuses what neither family has.

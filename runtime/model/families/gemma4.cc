@@ -13,6 +13,7 @@
 #include "runtime/model/config_check.h"
 #include "runtime/model/families/gemma.h"
 #include "runtime/model/families/llama_like.h"
+#include "runtime/model/families/windows.h"
 #include "runtime/model/rope_json.h"
 
 namespace headrace {
@@ -103,7 +104,7 @@ std::optional<ExpertsSpec> gemma4_experts(const JsonFields& fields) {
 
 void read_gemma4_layers(const JsonFields& fields, ModelConfig* config) {
   const int64_t count = fields.integer("num_hidden_layers", 1, kMaxLayers);
-  std::vector<bool> windows = gemma_windows(fields, count);
+  std::vector<bool> windows = read_windows(fields, count, kGemmaPattern);
   windows.back() = false;  // transformers lets the last layer see all rows, whatever the file says
   const int64_t window = fields.integer_or("sliding_window", 1, kMaxPositions, 512);
   const Gemma4Heads near = {fields.integer("num_key_value_heads", 1, kMaxHeads),
@@ -240,7 +241,7 @@ void read_gemma4_gguf(const GgufSource& source, ModelConfig* config) {
   const int64_t layers = fields.integer(source.key("block_count"), 1, kMaxLayers);
   const std::vector<int64_t> kv_heads = of_each_layer(source, "attention.head_count_kv", layers, kMaxHeads);
   const std::vector<int64_t> ffn = of_each_layer(source, "feed_forward_length", layers, kMaxFfn);
-  const std::vector<bool> windows = gemma_windows(source, layers);
+  const std::vector<bool> windows = read_windows(source, layers, kGemmaPattern);
   const int64_t heads = fields.integer(source.key("attention.head_count"), 1, kMaxHeads);
   const int64_t window = fields.integer(source.key("attention.sliding_window"), 1, kMaxPositions);
   const std::optional<ExpertsSpec> experts = gemma4_experts(source);

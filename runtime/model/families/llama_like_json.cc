@@ -25,6 +25,7 @@ void refuse_layer_types(const JsonFields& fields) {
 
 void refuse_unsupported(const JsonFields& fields) {
   fp8_blocks(fields);
+  refuse_mxfp4(fields);
   const std::string activation = fields.string_or("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") fields.refuse("hidden_act", "is not supported (\"silu\" is)");
   if (fields.boolean_or("mlp_bias", false)) fields.refuse("mlp_bias", "is not supported (false is)");

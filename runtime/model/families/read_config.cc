@@ -15,9 +15,9 @@ namespace {
 using nlohmann::json;
 
 // In the order of the lists that errors print.
-std::array<const Family*, 9> families() {
-  return {&llama_family(),  &mistral_family(),  &phi3_family(),  &qwen_family(),  &qwen3moe_family(),
-          &qwen35_family(), &seed_oss_family(), &gemma_family(), &gemma4_family()};
+std::array<const Family*, 10> families() {
+  return {&llama_family(),  &mistral_family(),  &phi3_family(),  &qwen_family(),   &qwen3moe_family(),
+          &qwen35_family(), &seed_oss_family(), &gemma_family(), &gemma4_family(), &gptoss_family()};
 }
 
 bool contains(const std::vector<std::string_view>& names, std::string_view name) {

@@ -89,7 +89,7 @@ void GgufCheckpoint::read_rows(const TensorInfo& tensor, int64_t row_begin, int6
     throw_error(ExitCode::kBadInput, path_,
                 str("tensor \"", printable(from.name), "\" is stored as ", from.type->name, ", which cannot be read"),
                 "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, IQ3_S, "
-                "IQ3_XXS, IQ2_S, IQ2_XS and IQ2_XXS can");
+                "IQ3_XXS, IQ2_S, IQ2_XS, IQ2_XXS and MXFP4 can");
   const int64_t cols = tensor.cols(), count = (row_end - row_begin) * cols;
   const uint64_t row_bytes = static_cast<uint64_t>(cols / from.type->block_elements * from.type->block_bytes);
   if (at.order.as_stored()) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -10,9 +11,11 @@
 #include "runtime/base/json_file.h"
 #include "runtime/model/convert.h"
 #include "runtime/model/families/read_config.h"
+#include "runtime/model/files/mxfp4.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/files/tensor_files.h"
 #include "runtime/model/files/tensor_parts.h"
+#include "runtime/model/gguf/dequantize.h"
 
 namespace headrace {
 namespace {
@@ -32,6 +35,7 @@ class HfDirectory final : public Checkpoint {
  public:
   explicit HfDirectory(const std::string& directory);
   void read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const override;
+  void read_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, void* dst) const override;
   ByteRange stored_range(const TensorInfo& tensor) const override;
   std::vector<FileStamp> files() const override { return files_.stamps(); }
   DType natural_dtype() const override { return files_.natural_dtype(); }
@@ -42,6 +46,7 @@ class HfDirectory final : public Checkpoint {
  private:
   std::string file(const std::string& name) const { return path_ + "/" + name; }
   void read_elements(const TensorPart& part, int64_t first, int64_t count, DType type, void* dst) const;
+  void read_apart(const TensorPart& part, int64_t row_begin, int64_t row_end, DType type, char* dst) const;
   json config_object(const char* name) const;  // empty if the file is absent
   SpecialNames special_names() const;
   void read_generation_config();
@@ -73,7 +78,10 @@ HfDirectory::HfDirectory(const std::string& directory) {
 ByteRange HfDirectory::stored_range(const TensorInfo& tensor) const {
   const TensorPart& part = parts_[index_of(tensor)];
   const ByteRange whole = files_.range(part.stored);
-  if (part.order.stride > part.order.head_dim) return whole;  // others' rows are between
+  if (part.order.stride > part.order.head_dim || !part.places.as_stored()) {  // others' are between
+    const uint64_t bytes = whole.bytes / static_cast<uint64_t>(part.runs);
+    return {whole.source, whole.begin + static_cast<uint64_t>(part.run) * bytes, bytes};
+  }
   const uint64_t row_bytes = tensor.stored_bytes / static_cast<uint64_t>(std::max<int64_t>(1, tensor.rows()));
   return {whole.source, whole.begin + static_cast<uint64_t>(part.first_row) * row_bytes, tensor.stored_bytes};
 }
@@ -86,6 +94,13 @@ void HfDirectory::read_generation_config() {
 void HfDirectory::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, DType type, void* dst) const {
   check_rows(tensor, row_begin, row_end);
   const TensorPart& part = parts_[index_of(tensor)];
+  if (part.scales) {
+    const GgmlType& blocks = *find_ggml_type(kGgmlMxfp4);
+    std::vector<char> rows(weight_bytes(WeightType::kMXFP4, row_end - row_begin, tensor.cols()));
+    read_blocks(tensor, row_begin, row_end, rows.data());
+    return dequantize(blocks, rows.data(), type, dst, (row_end - row_begin) * tensor.cols());
+  }
+  if (!part.places.as_stored()) return read_apart(part, row_begin, row_end, type, static_cast<char*>(dst));
   if (part.order.as_stored())
     return read_elements(part, (part.first_row + row_begin) * tensor.cols(), (row_end - row_begin) * tensor.cols(),
                          type, dst);
@@ -98,6 +113,31 @@ void HfDirectory::read_rows(const TensorInfo& tensor, int64_t row_begin, int64_t
                 });
 }
 
+// Some rows at a time, with those between them, of gate or of up.
+void HfDirectory::read_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, void* dst) const {
+  constexpr int64_t kAtOnce = 64;
+  check_rows(tensor, row_begin, row_end);
+  const TensorPart& part = parts_[index_of(tensor)];
+  CHECK(part.scales.has_value(), tensor.name);
+  const int64_t groups = tensor.cols() / kMxfp4Group, apart = part.places.rows_apart;
+  const ByteRange values = files_.range(part.stored), scales = files_.range(*part.scales);
+  const auto read = [&](const ByteRange& from, int64_t row, int64_t rows, int64_t row_bytes) {
+    std::vector<uint8_t> bytes(static_cast<size_t>(((rows - 1) * apart + 1) * row_bytes));
+    from.source->read(from.begin + static_cast<uint64_t>((part.places.first + row * apart) * row_bytes), bytes.data(),
+                      bytes.size());
+    return bytes;
+  };
+  auto* to = static_cast<uint8_t*>(dst);
+  for (int64_t row = row_begin; row < row_end; row += kAtOnce) {
+    const int64_t rows = std::min(kAtOnce, row_end - row);
+    const std::vector<uint8_t> some = read(values, row, rows, groups * kMxfp4GroupBytes),
+                               some_scales = read(scales, row, rows, groups);
+    for (int64_t i = 0; i < rows; ++i, to += groups * kMxfp4BlockBytes)
+      join_mxfp4(some.data() + i * apart * groups * kMxfp4GroupBytes, some_scales.data() + i * apart * groups, groups,
+                 to);
+  }
+}
+
 // Elements of the stored tensor, as the decoder's values.
 void HfDirectory::read_elements(const TensorPart& part, int64_t first, int64_t count, DType type, void* dst) const {
   if (part.as == StoredAs::kItself) return files_.read(part.stored, first, count, type, dst);
@@ -105,6 +145,26 @@ void HfDirectory::read_elements(const TensorPart& part, int64_t first, int64_t c
   files_.read(part.stored, first, count, DType::kF32, values.data());
   for (float& value : values) value = part.as == StoredAs::kLessOne ? value + 1.0f : -std::exp(value);
   convert_elements(DType::kF32, reinterpret_cast<const char*>(values.data()), type, dst, count);
+}
+
+// Run after run of the stored tensor: of each column, or, where a row's elements are nearer to each other, of each row.
+void HfDirectory::read_apart(const TensorPart& part, int64_t row_begin, int64_t row_end, DType type, char* dst) const {
+  const ElementPlaces& at = part.places;
+  const int64_t cols = part.tensor.cols(), rows = row_end - row_begin;
+  if (rows == 0) return;
+  const bool columns = at.rows_apart > 0 && at.rows_apart < at.cols_apart;
+  const int64_t runs = columns ? cols : rows, count = columns ? rows : cols;
+  const int64_t apart = columns ? at.rows_apart : at.cols_apart, next = columns ? at.cols_apart : at.rows_apart;
+  const int64_t length = (count - 1) * apart + 1;
+  const size_t bytes = dtype_bytes(type);
+  std::vector<char> run(static_cast<size_t>(length) * bytes);
+  for (int64_t i = 0; i < runs; ++i) {
+    read_elements(part, at.first + row_begin * at.rows_apart + i * next, length, type, run.data());
+    for (int64_t j = 0; j < count; ++j) {
+      const int64_t to = columns ? j * cols + i : i * cols + j;
+      std::memcpy(dst + static_cast<size_t>(to) * bytes, run.data() + static_cast<size_t>(j * apart) * bytes, bytes);
+    }
+  }
 }
 
 Tokenizer HfDirectory::load_tokenizer() const {

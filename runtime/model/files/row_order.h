@@ -20,6 +20,7 @@ struct RowOrder {
   bool as_stored() const { return head_dim == 0; }
   // Within its head.
   int64_t stored_place(int64_t place) const {
+    if (rotary == 0 && !neighbours) return place;
     const int64_t half = place / (head_dim / 2), pair = place % (head_dim / 2);
     if (neighbours) return 2 * pair + half;
     const int64_t rotated = rotary / 2;

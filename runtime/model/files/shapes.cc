@@ -48,6 +48,12 @@ constexpr const char* kGemma4Moe =
 constexpr const char* kQwen3Moe =
     R"("rms_norm_eps": 1e-6, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
        "norm_topk_prob": true)";
+constexpr const char* kGptOss20 =
+    R"("num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128, "rope_scaling": {"rope_type": "yarn",
+       "factor": 32, "beta_fast": 32, "beta_slow": 1, "truncate": false, "original_max_position_embeddings": 4096})";
+constexpr const char* kGptOss120 =
+    R"("num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128, "rope_scaling": {"rope_type": "yarn",
+       "factor": 32, "beta_fast": 32, "beta_slow": 1, "truncate": false, "original_max_position_embeddings": 4096})";
 constexpr const char* kLlama32 =
     R"("rms_norm_eps": 1e-5, "rope_scaling": {"rope_type": "llama3", "factor": 32, "low_freq_factor": 1,
        "high_freq_factor": 4, "original_max_position_embeddings": 8192})";
@@ -100,6 +106,8 @@ constexpr Row kShapes[] = {
     {"gemma-4-12b", "gemma4_text", 48, 3840, 16, 8, 256, 15360, 262144, 262144, 1e6, Head::kTied, kGemma4},
     {"gemma-4-26b-a4b", "gemma4_text", 30, 2816, 16, 8, 256, 2112, 262144, 262144, 1e6, Head::kTied, kGemma4Moe},
     {"gemma-4-31b", "gemma4_text", 60, 5376, 32, 16, 256, 21504, 262144, 262144, 1e6, Head::kTied, kGemma4Large},
+    {"gpt-oss-20b", "gpt_oss", 24, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, Head::kOwn, kGptOss20},
+    {"gpt-oss-120b", "gpt_oss", 36, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, Head::kOwn, kGptOss120},
     {"seed-oss-36b", "seed_oss", 64, 5120, 80, 8, 128, 27648, 155136, 524288, 1e7, Head::kOwn, kEps6},
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cache/base.h"
+#include "runtime/model/files/mxfp4.h"
 
 namespace headrace {
 namespace {
@@ -42,22 +43,63 @@ void append_split(const TensorInfo& stored, size_t index, std::string_view fused
   }
 }
 
-// The matrices of all experts that are stored as one tensor: [count, rows, cols], where gate's rows may come before
-// up's.
+// The matrices of all experts, or their biases, that are stored as one tensor.
+enum class FusedAs : uint8_t {
+  kRows,     // [count, rows, cols], where gate's rows may come before up's
+  kColumns,  // [count, cols, rows], where gate's and up's alternate
+  kBiases,   // [count, rows], likewise
+  kBlocks,   // [count, rows, cols / 32, 16], likewise: MXFP4 (mxfp4.h), beside which there is a tensor of scales
+};
 struct FusedExperts {
   std::string_view name;
   std::vector<const char*> parts;
+  FusedAs as = FusedAs::kRows;
 };
 const FusedExperts kFusedExperts[] = {{"mlp.experts.gate_proj.weight", {"gate_proj"}},
                                       {"mlp.experts.up_proj.weight", {"up_proj"}},
                                       {"mlp.experts.down_proj.weight", {"down_proj"}},
                                       {"mlp.experts.gate_up_proj.weight", {"gate_proj", "up_proj"}},
                                       {"mlp.experts.gate_up_proj", {"gate_proj", "up_proj"}},
-                                      {"mlp.experts.down_proj", {"down_proj"}}};
+                                      {"mlp.experts.down_proj", {"down_proj"}},
+                                      {"mlp.experts.gate_up_proj.columns", {"gate_proj", "up_proj"}, FusedAs::kColumns},
+                                      {"mlp.experts.down_proj.columns", {"down_proj"}, FusedAs::kColumns},
+                                      {"mlp.experts.gate_proj.bias", {"gate_proj"}, FusedAs::kBiases},
+                                      {"mlp.experts.up_proj.bias", {"up_proj"}, FusedAs::kBiases},
+                                      {"mlp.experts.down_proj.bias", {"down_proj"}, FusedAs::kBiases},
+                                      {"mlp.experts.gate_up_proj.bias", {"gate_proj", "up_proj"}, FusedAs::kBiases},
+                                      {"mlp.experts.gate_up_proj.blocks", {"gate_proj", "up_proj"}, FusedAs::kBlocks},
+                                      {"mlp.experts.down_proj.blocks", {"down_proj"}, FusedAs::kBlocks}};
+
+// Of the tensor of blocks with this index: that of its scales.
+size_t scales_of(const std::vector<TensorInfo>& stored, size_t index, const std::vector<int64_t>& shape,
+                 const std::string& source) {
+  constexpr std::string_view kBlocks = "_blocks", kScales = "_scales";
+  const std::string& name = stored[index].name;
+  const std::string wanted = name.substr(0, name.size() - kBlocks.size()) + std::string(kScales);
+  const auto found =
+      std::find_if(stored.begin(), stored.end(), [&](const TensorInfo& tensor) { return tensor.name == wanted; });
+  if (found == stored.end())
+    throw_error(ExitCode::kBadInput, source,
+                str("lacks the tensor ", printable(wanted), ", the scales of ", printable(name)));
+  check_shape(*found, {shape.begin(), shape.end() - 1}, source);
+  for (const TensorInfo* const tensor : {&stored[index], &*found})
+    if (tensor->stored_type != "U8")
+      throw_error(ExitCode::kBadInput, source,
+                  str("tensor ", printable(tensor->name), " is stored as ", tensor->stored_type, "; U8 is expected"));
+  return static_cast<size_t>(found - stored.begin());
+}
+
+// The element of matrix `part` of `parts` in the expert `index`, whose matrices have `rows` rows in all.
+ElementPlaces places_of(FusedAs as, int64_t index, int64_t part, int64_t parts, int64_t rows, int64_t cols) {
+  if (as == FusedAs::kColumns) return {index * rows * cols + part, parts, rows};
+  if (as == FusedAs::kBlocks) return {index * rows + part, parts, 1};
+  if (as == FusedAs::kBiases && parts > 1) return {index * rows + part, 0, parts};
+  return {};
+}
 
 // False: the tensor is none of these.
-bool append_experts(const TensorInfo& stored, size_t index, const ModelConfig& config, const std::string& source,
-                    std::vector<TensorPart>* out) {
+bool append_experts(const TensorInfo& stored, size_t index, const std::vector<TensorInfo>& all,
+                    const ModelConfig& config, const std::string& source, std::vector<TensorPart>* out) {
   const auto fused = std::find_if(std::begin(kFusedExperts), std::end(kFusedExperts),
                                   [&](const FusedExperts& each) { return stored.name.ends_with(each.name); });
   const std::optional<ExpertsSpec>& experts = config.layers.front().ffn.experts;
@@ -65,16 +107,38 @@ bool append_experts(const TensorInfo& stored, size_t index, const ModelConfig& c
   const bool down = fused->name.find("down") != std::string_view::npos;
   const int64_t rows = down ? config.hidden : experts->width, cols = down ? experts->width : config.hidden;
   const auto parts = static_cast<int64_t>(fused->parts.size());
-  check_shape(stored, {experts->count, parts * rows, cols}, source);
+  const bool biases = fused->as == FusedAs::kBiases;
+  const std::vector<int64_t> own = biases ? std::vector<int64_t>{rows} : std::vector<int64_t>{rows, cols};
+  std::vector<int64_t> shape = {experts->count, parts * rows};
+  const bool blocks = fused->as == FusedAs::kBlocks;
+  if (blocks) {
+    shape.insert(shape.end(), {ceil_div(cols, kMxfp4Group), kMxfp4GroupBytes});
+  } else if (!biases) {
+    shape.insert(shape.end() - (fused->as == FusedAs::kColumns ? 1 : 0), cols);
+  }
+  check_shape(all[index], shape, source);
+  if (blocks && cols % kMxfp4Group != 0)
+    throw_error(ExitCode::kBadInput, source,
+                str("tensor ", printable(all[index].name), " has groups of ", kMxfp4Group, " weights; rows of ", cols,
+                    " are not made of them"));
+  const std::optional<size_t> scales = blocks ? std::optional(scales_of(all, index, shape, source)) : std::nullopt;
   const std::string prefix =
       stored.name.substr(0, stored.name.size() - fused->name.size()) + std::string("mlp.experts.");
   const int64_t matrices = experts->count * parts;
   for (int64_t i = 0; i < matrices; ++i) {
-    const std::string name = str(prefix, i / parts, ".", fused->parts[static_cast<size_t>(i % parts)], ".weight");
-    out->push_back(
-        {.tensor = {name, {rows, cols}, stored.stored_type, stored.stored_bytes / static_cast<uint64_t>(matrices)},
-         .stored = index,
-         .first_row = i * rows});
+    const std::string name =
+        str(prefix, i / parts, ".", fused->parts[static_cast<size_t>(i % parts)], biases ? ".bias" : ".weight");
+    const uint64_t bytes = stored.stored_bytes / static_cast<uint64_t>(matrices);
+    TensorPart& part = out->emplace_back();
+    part.tensor = {name, own, stored.stored_type, bytes};
+    if (blocks)
+      part.tensor.stored_type = "MXFP4", part.tensor.stored_bytes = bytes / kMxfp4GroupBytes * kMxfp4BlockBytes;
+    part.stored = index;
+    part.first_row = i * (biases ? 1 : rows);
+    part.places = places_of(fused->as, i / parts, i % parts, parts, parts * rows, cols);
+    part.scales = scales;
+    part.run = i / parts;
+    part.runs = experts->count;
   }
   return true;
 }
@@ -159,7 +223,7 @@ std::vector<TensorPart> decoder_parts(const ModelConfig& config, const std::vect
     if (tensor.name.ends_with(kQkvBias))
       throw_error(ExitCode::kBadInput, source,
                   str("tensor ", printable(tensor.name), ": one bias of q, k and v together is not supported"));
-    if (append_experts(tensor, i, config, source, &out)) continue;
+    if (append_experts(tensor, i, stored, config, source, &out)) continue;
     if (tensor.name.ends_with(kQkv)) {
       append_split(tensor, i, kQkv, qkv, config.hidden, source, &out);
     } else if (tensor.name.ends_with(kGateUp)) {

@@ -18,6 +18,7 @@ struct GgmlType {
   int64_t block_bytes;
 };
 
+constexpr uint32_t kGgmlMxfp4 = 39;
 const GgmlType* find_ggml_type(uint32_t id);  // null if there is none
 bool can_read(const GgmlType& type);
 std::optional<DType> plain_type(const GgmlType& type);  // F32, F16, BF16; none: it is quantised

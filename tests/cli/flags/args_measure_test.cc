@@ -70,7 +70,7 @@ TEST(Args, WeightsOfAShapeHaveAType) {
     return std::get<BenchArgs>(parse_args({"bench", "--shape", "llama-3.1-8b", "--weights", weights})).bench;
   };
   for (const char* name : {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "q2_k", "q3_k", "iq4_nl",
-                           "iq4_xs", "q4_k_m", "q5_k_m"}) {
+                           "iq4_xs", "q4_k_m", "q5_k_m", "mxfp4"}) {
     const BenchOptions options = bench(name);
     ASSERT_NE(options.shape_weights, nullptr) << name;
     EXPECT_STREQ(options.shape_weights->name, name);

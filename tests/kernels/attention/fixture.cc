@@ -19,7 +19,18 @@ using testing_support::rounded;
 
 std::string AttentionCase::name() const {
   return str(heads, "/", kv_heads, " heads of ", head_dim, ", ", dtype_name(type), " ", dtype_name(k_type), " ",
-             dtype_name(v_type), ", q * ", q_scale, ", window ", window);
+             dtype_name(v_type), ", q * ", q_scale, ", window ", window, sinks ? ", sinks" : "");
+}
+
+float AttentionCase::sink(int64_t head) const {
+  constexpr float kSinks[] = {1.5f, -40.0f, 0.25f, 7.0f, 11.0f};
+  return kSinks[head % 5] * std::max(1.0f, q_scale);
+}
+
+std::vector<float> AttentionCase::all_sinks() const {
+  std::vector<float> values;
+  for (int64_t head = 0; head < heads; ++head) values.push_back(sink(head));
+  return values;
 }
 
 float AttentionCase::scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
@@ -115,6 +126,22 @@ std::vector<AttentionCase> windowed_cases() {
   return cases;
 }
 
+std::vector<AttentionCase> sink_cases() {
+  constexpr DType kF32 = DType::kF32, kF16 = DType::kF16, kBF16 = DType::kBF16;
+  constexpr DType kInt8 = DType::kInt8, kInt4 = DType::kInt4;
+  std::vector<AttentionCase> cases = {
+      {4, 2, 18, kF32, kF32, kF32},       {16, 2, 64, kBF16, kBF16, kBF16},      {16, 2, 64, kBF16, kF16, kF16},
+      {5, 1, 128, kF16, kF16, kF16},      {5, 1, 40, kBF16, kBF16, kF32},        {5, 1, 256, kBF16, kBF16, kBF16},
+      {16, 2, 64, kBF16, kInt8, kInt8},   {5, 1, 64, kBF16, kInt4, kInt4},       {5, 1, 32, kF32, kInt8, kInt8},
+      {5, 1, 64, kF32, kF32, kF32, 20.f}, {10, 2, 64, kBF16, kBF16, kBF16, 20.f}};
+  for (size_t i = 0, count = cases.size(); i < count; i += 2) {
+    cases.push_back(cases[i]);
+    cases.back().window = i % 4 == 0 ? 128 : 20;
+  }
+  for (AttentionCase& c : cases) c.sinks = true;
+  return cases;
+}
+
 namespace {
 std::vector<float> stored(const std::vector<float>& values, DType type, int64_t head_dim) {
   if (!low_bit(type)) return rounded(values, type);
@@ -191,10 +218,12 @@ void attend(const AttentionContext& context, const float* q, const std::vector<i
       score.push_back(sum * c.scale());
       size.push_back(absolute * c.scale());
     }
-    const double top = *std::max_element(score.begin(), score.end());
+    const double sink = c.sinks ? static_cast<double>(c.sink(head)) : -1e300;
+    const double top = std::max(sink, *std::max_element(score.begin(), score.end()));
     std::vector<double> weight;
-    double total = 0, slack = 0;
+    double total = std::exp(sink - top), slack = 0;
     for (double s : score) total += weight.emplace_back(std::exp(s - top));
+    if (c.sinks) slack = (2 + std::fabs(sink)) * std::exp(sink - top) / total;
     std::vector<double> value(static_cast<size_t>(c.head_dim)), magnitude(value.size());
     const bool rotated = c.v_type == DType::kInt4;
     // A weight of f16 is a multiple of 2^-24 of the largest: half of that, in expect_close()'s unit.

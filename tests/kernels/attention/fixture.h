@@ -17,8 +17,12 @@ struct AttentionCase {
   DType type = DType::kF32, k_type = DType::kF32, v_type = DType::kF32;
   float q_scale = 1.0f;  // of the queries' values: large ones make large scores
   int64_t window = 0;
+  bool sinks = false;
 
   std::string name() const;
+  // Of a query head: below its scores, among them, and far above.
+  float sink(int64_t head) const;
+  std::vector<float> all_sinks() const;
   float scale() const;
   int64_t group() const { return heads / kv_heads; }
   AttentionShape shape(int64_t queries, int64_t q_stride) const;
@@ -30,6 +34,8 @@ std::vector<AttentionCase> attention_cases();
 std::vector<AttentionCase> prefix_cases();
 // With a window: shorter than a tile, than the tail, a multiple of a tile, longer than the context.
 std::vector<AttentionCase> windowed_cases();
+// With sinks.
+std::vector<AttentionCase> sink_cases();
 
 // Rows of one layer: K and V are [rows][kv_heads][head_dim], rounded to the cache's types.
 struct AttentionContext {

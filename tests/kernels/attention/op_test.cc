@@ -179,6 +179,8 @@ Result DecodeAttentionTest::run(const Pass& pass, const Segments& committed, con
   tail.pass_rows = all_nodes;
   const DeviceArray first_row = upload_raw(std::vector<int32_t>{first.value_or(0)});
   if (first) tail.first = first_row.as<int32_t>();
+  const DeviceArray sinks = upload(c.all_sinks(), DType::kF32);
+  if (c.sinks) tail.sinks = sinks.as<float>();
   tail_attention(tail, stream());
   prefix.state = tail.state;
   prefix.beside_tail = true;
@@ -218,6 +220,15 @@ TEST_P(DecodeAttentionTest, SeesItsWindow) {
     for (DType type : {DType::kF32, DType::kBF16}) {
       check({3, 1, type == DType::kF32 ? 20 : 24, type, type, type, 1.0f, window}, 700, 13, 192);
     }
+  }
+}
+
+// Once, however many segments there are and whatever a query sees of them.
+TEST_P(DecodeAttentionTest, ASinkTakesItsPart) {
+  for (const AttentionCase& c : sink_cases()) {
+    check(c, 0, 5, 128);
+    check(c, 470, 5, 128);
+    check(c, 800, 9, 64);
   }
 }
 

@@ -49,6 +49,8 @@ std::vector<std::byte> PrefillAttentionTest::run(const AttentionCase& c, const S
   params.out = out.data();
   params.segment_count = static_cast<int64_t>(segments.list.size());
   params.first_position = first;
+  const DeviceArray sinks = upload(c.all_sinks(), DType::kF32);
+  if (c.sinks) params.sinks = sinks.as<float>();
   prefill_attention(params, stream());
   return download(out);
 }
@@ -98,6 +100,14 @@ TEST_P(PrefillAttentionTest, SeesItsWindow) {
       check({3, 1, type == DType::kF32 ? 20 : 24, type, type, type, 1.0f, window}, 300, 128, 0);
       check({2, 1, 64, type, type, type, 20.0f, window}, 300, 64, 150);
     }
+  }
+}
+
+TEST_P(PrefillAttentionTest, ASinkTakesItsPart) {
+  for (const AttentionCase& c : sink_cases()) {
+    if (low_bit(c.k_type) || low_bit(c.v_type)) continue;
+    check(c, 141, 64, 0);
+    check(c, 300, 192, 150);
   }
 }
 

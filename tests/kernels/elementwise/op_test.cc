@@ -275,22 +275,28 @@ void ElementwiseTest::check_silu_mul(Activation activation, int64_t rows, int64_
       const double inner = std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
       // 1 + tanh(u) = 2 / (1 + e^-2u), which does not cancel
       const double gelu = gate / (1 + std::exp(-2 * inner));
-      expected.push_back((activation == Activation::kSilu ? silu : gelu) * up);
+      const double most = std::min(gate, 7.0), slope = static_cast<double>(1.702f);
+      const double clamped = most / (1 + std::exp(-slope * most)) * (std::clamp(up, -7.0, 7.0) + 1);
+      expected.push_back(activation == Activation::kSilu   ? silu * up
+                         : activation == Activation::kGelu ? gelu * up
+                                                           : clamped);
       // A rounded exponent of e moves the result by as much as it is large.
-      const double exponent = activation == Activation::kSilu ? 0 : std::min(std::fabs(2 * inner), 90.0);
+      const double exponent = activation == Activation::kSilu   ? 0
+                              : activation == Activation::kGelu ? std::min(std::fabs(2 * inner), 90.0)
+                                                                : std::min(std::fabs(slope * most), 90.0);
       magnitude.push_back(std::fabs(expected.back()) * (1 + exponent) + 1e-30);
     }
   }
   const DeviceArray in = upload(gate_up, type), out = output(index_of(rows * cols) * dtype_bytes(type));
   silu_mul({in.data(), out.data(), type, rows, cols, activation}, stream());
   expect_close(download(out, type), expected, magnitude, type,
-               str(activation == Activation::kSilu ? "silu_mul " : "gelu ", rows, " x ", cols, " ", dtype_name(type)));
+               str("activation ", static_cast<int>(activation), " ", rows, " x ", cols, " ", dtype_name(type)));
 }
 
 TEST_P(ElementwiseTest, SiluMul) {
   for (DType type : kAllTypes) {
     for (int64_t cols : {1, 5, 16, 33, 1536}) {
-      for (const Activation activation : {Activation::kSilu, Activation::kGelu}) {
+      for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kClampedSilu}) {
         check_silu_mul(activation, 1, cols, type);
         check_silu_mul(activation, 40, cols, type);
       }

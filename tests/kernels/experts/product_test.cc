@@ -67,7 +67,7 @@ class GroupedProductTest : public testing_support::KernelTest {
     const DeviceArray x_array = upload(x, type), begin_array = upload_raw(begin), from_array = upload_raw(from);
     const DeviceArray room = output(static_cast<uint64_t>(rows * k_) * dtype_bytes(type));
     const DeviceArray out = output(static_cast<uint64_t>(rows * kN) * dtype_bytes(out_type));
-    const DeviceArray present = upload_raw(present_of(begin));
+    const DeviceArray present = upload_raw(present_of(begin)), bias = upload(biases(kN), type);
     grouped_product({.x = x_array.data(),
                      .weight = experts.first,
                      .stride = experts.stride,
@@ -83,10 +83,13 @@ class GroupedProductTest : public testing_support::KernelTest {
                      .present = lists_present_ ? present.as<int32_t>() : nullptr,
                      .from = from.empty() ? nullptr : from_array.as<int32_t>(),
                      .x_rows = x_rows,
-                     .room = cuda() ? nullptr : room.data()},
+                     .room = cuda() ? nullptr : room.data(),
+                     .bias = biased_ ? bias.data() : nullptr,
+                     .bias_stride = kN * dtype_bytes(type)},
                     stream());
     return download(out, out_type);
   }
+  static std::vector<float> biases(int64_t n) { return random_values(11, kGroups * n); }
   // Not in order: any is allowed.
   static std::vector<int32_t> present_of(const std::vector<int32_t>& begin) {
     std::vector<int32_t> present;
@@ -117,8 +120,10 @@ class GroupedProductTest : public testing_support::KernelTest {
     }
     const DeviceArray x_array = upload({x.begin() + first * k_, x.begin() + (first + rows) * k_}, type);
     const DeviceArray out = output(static_cast<uint64_t>(rows * kN) * dtype_bytes(out_type));
+    const DeviceArray bias = upload(biases(kN), type);
     product({.x = x_array.data(),
              .weight = weight,
+             .bias = biased_ ? bias.data() + static_cast<uint64_t>(group * kN) * dtype_bytes(type) : nullptr,
              .out = out.data(),
              .type = type,
              .out_type = out_type,
@@ -133,7 +138,7 @@ class GroupedProductTest : public testing_support::KernelTest {
              const std::string& what);
 
   int64_t k_ = 512;
-  bool lists_present_ = true;
+  bool lists_present_ = true, biased_ = false;
 };
 INSTANTIATE_KERNEL_TEST(GroupedProductTest);
 
@@ -165,7 +170,7 @@ const std::vector<int32_t> kFew = {0, 1, 1, 4, 12, 13}, kSome = {0, 0, 17, 18, 6
 TEST_P(GroupedProductTest, AGroupHasTheBitsOfItsOwnProduct) {
   for (const WeightType type : kQuantisedTypes) {
     // Types that few files have are multiplied by a kernel of other bits on CUDA (below).
-    if (cuda() && type >= WeightType::kQ2K) continue;
+    if (cuda() && type >= WeightType::kQ2K && type != WeightType::kMXFP4) continue;
     const Experts experts = quantised(type);
     for (const std::vector<int32_t>& begin : {kFew, kSome, kMany})
       for (const DType out_type : {DType::kBF16, DType::kF32})
@@ -188,6 +193,18 @@ TEST_P(GroupedProductTest, OtherNumbersOfColumns) {
     for (const WeightType type : {WeightType::kQ4K, WeightType::kQ6K, WeightType::kQ8_0}) {
       const Experts experts = quantised(type);
       for (const std::vector<int32_t>& begin : {kFew, kSome, kMany})
+        check(experts, begin, DType::kBF16, DType::kF32, str(weight_type_info(type).name, " k=", k));
+    }
+  }
+}
+
+// Rows of gpt-oss's experts: no whole number of records.
+TEST_P(GroupedProductTest, RowsOfAnyNumberOfGroups) {
+  for (const int64_t k : {2880, 96}) {
+    k_ = k;
+    for (const WeightType type : {WeightType::kMXFP4, WeightType::kQ8_0}) {
+      const Experts experts = quantised(type);
+      for (const std::vector<int32_t>& begin : {kFew, kMany})
         check(experts, begin, DType::kBF16, DType::kF32, str(weight_type_info(type).name, " k=", k));
     }
   }
@@ -219,7 +236,8 @@ void GroupedProductTest::check_gated(const Experts& experts, DType type, const s
   for (int32_t row = 0; row < rows; ++row) from.push_back(row * row % x_rows);
   const DeviceArray x = upload(random_values(1, x_rows * k_), type), begin_array = upload_raw(begin),
                     from_array = upload_raw(from), present = upload_raw(present_of(begin)), room = output(bytes(k_)),
-                    out = output(bytes(n)), got = output(bytes(cols)), expected = output(bytes(cols));
+                    out = output(bytes(n)), got = output(bytes(cols)), expected = output(bytes(cols)),
+                    bias = upload(biases(n), type);
   const GroupedProductParams params{.x = x.data(),
                                     .weight = experts.first,
                                     .stride = experts.stride,
@@ -236,6 +254,8 @@ void GroupedProductTest::check_gated(const Experts& experts, DType type, const s
                                     .from = from_array.as<int32_t>(),
                                     .x_rows = x_rows,
                                     .room = cuda() ? nullptr : room.data(),
+                                    .bias = biased_ ? bias.data() : nullptr,
+                                    .bias_stride = static_cast<uint64_t>(n) * dtype_bytes(type),
                                     .activation = activation};
   grouped_product(params, stream());
   silu_mul({.gate_up = out.data(),
@@ -252,7 +272,8 @@ void GroupedProductTest::check_gated(const Experts& experts, DType type, const s
 TEST_P(GroupedProductTest, AGatedProductHasTheBitsOfBothSteps) {
   for (const int64_t k : {512, 768, 2048}) {
     k_ = k;
-    for (const WeightType type : {WeightType::kQ4K, WeightType::kQ6K, WeightType::kQ8_0, WeightType::kQ5_1}) {
+    for (const WeightType type :
+         {WeightType::kQ4K, WeightType::kQ6K, WeightType::kQ8_0, WeightType::kQ5_1, WeightType::kMXFP4}) {
       Experts experts = quantised(type, 2 * kGroups);
       experts.first.parts[1] = experts.of(1).parts[0];
       experts.first.count = 2;
@@ -260,7 +281,30 @@ TEST_P(GroupedProductTest, AGatedProductHasTheBitsOfBothSteps) {
       for (const std::vector<int32_t>& begin : {kFew, kSome, kMany}) {
         check_gated(experts, DType::kBF16, begin, Activation::kSilu);
         check_gated(experts, DType::kBF16, begin, Activation::kGelu);
+        check_gated(experts, DType::kBF16, begin, Activation::kClampedSilu);
       }
+    }
+  }
+}
+
+TEST_P(GroupedProductTest, AGroupHasItsOwnBias) {
+  biased_ = true;
+  for (const WeightType type : {WeightType::kQ4K, WeightType::kQ8_0, WeightType::kMXFP4}) {
+    const Experts one = quantised(type);
+    Experts both = quantised(type, 2 * kGroups);
+    both.first.parts[1] = both.of(1).parts[0];
+    both.first.count = 2;
+    both.stride *= 2;
+    for (const std::vector<int32_t>& begin : {kFew, kSome, kMany}) {
+      check(one, begin, DType::kBF16, DType::kF32, weight_type_info(type).name);
+      check_gated(both, DType::kBF16, begin, Activation::kClampedSilu);
+    }
+  }
+  for (const DType type : kAllTypes) {
+    const Experts experts = plain(type), tiles = plain(type, 2 * kN);  // the second has halves of whole tiles
+    for (const std::vector<int32_t>& begin : {kFew, kMany}) {
+      check(experts, begin, type, DType::kF32, std::string(dtype_name(type)));
+      check_gated(tiles, type, begin, Activation::kClampedSilu);
     }
   }
 }

@@ -32,13 +32,14 @@ class RouterTest : public testing_support::KernelTest {
   struct Model {
     int64_t count, cols;
     DType type, x_type;
+    bool biased = false;
   };
   Scores scores_of(const Model& m, const std::vector<float>& x) {
     const int64_t rows = static_cast<int64_t>(x.size()) / m.cols;
     const DeviceArray in = upload(x, m.x_type), norm = upload(random_values(7, m.cols), m.type),
                       weight = upload(random_values(8, m.count * m.cols), m.type),
                       normed = output(element(rows * m.cols) * dtype_bytes(m.type)),
-                      scores = output(element(rows * m.count) * 4);
+                      scores = output(element(rows * m.count) * 4), bias = upload(random_values(9, m.count), m.type);
     router({.x = in.data(),
             .norm = norm.data(),
             .weight = weight.data(),
@@ -49,7 +50,8 @@ class RouterTest : public testing_support::KernelTest {
             .rows = rows,
             .count = m.count,
             .cols = m.cols,
-            .eps = 1e-6f},
+            .eps = 1e-6f,
+            .bias = m.biased ? bias.data() : nullptr},
            stream());
     return {download(normed), download(scores, DType::kF32)};
   }
@@ -75,7 +77,7 @@ class RouterTest : public testing_support::KernelTest {
     for (const DType type : kAllTypes) {
       for (const DType x_type : {type, DType::kF32}) {
         for (const auto& [count, cols] : {std::pair<int64_t, int64_t>{128, 2048}, {8, 64}, {5, 520}, {2, 8}, {33, 100}})
-          models.push_back({count, cols, type, x_type});
+          models.push_back({count, cols, type, x_type, count % 2 == 1});
         if (type == DType::kF32) break;
       }
     }
@@ -94,11 +96,12 @@ TEST_P(RouterTest, ScoresAreThoseOfNormalisedRows) {
       const DeviceArray normed_array = upload(got.normed);
       const std::vector<float> normed = download(normed_array, m.type);
       const std::vector<float> weight = rounded(random_values(8, m.count * m.cols), m.type);
+      const std::vector<float> bias = rounded(random_values(9, m.count), m.type);
       std::vector<float> some;
       std::vector<double> expected, magnitudes;
       for (const int64_t row : {int64_t{0}, rows - 1}) {
         for (int64_t e = 0; e < m.count; ++e) {
-          double sum = 0, magnitude = 0;
+          double sum = m.biased ? static_cast<double>(bias[element(e)]) : 0, magnitude = std::abs(sum);
           for (int64_t i = 0; i < m.cols; ++i) {
             const double term =
                 static_cast<double>(normed[element(row * m.cols + i)]) * weight[element(e * m.cols + i)];

@@ -73,7 +73,8 @@ class Int8GroupsTest : public testing_support::KernelTest {
     return to;
   }
 
-  // [rows * used, n], in the order of the pairs.
+  static std::vector<float> biases(const GroupShape& s) { return random_values(21, s.groups * s.n); }
+  // [rows * used, n], in the order of the pairs. biased_: each group has its own bias.
   std::vector<float> grouped(const GroupShape& s, const Pairs& pairs, const Converted& x, const Converted& w,
                              DType type) {
     const int64_t rows = int8_group_rows(backend(), s.rows * s.used, s.groups);
@@ -81,7 +82,7 @@ class Int8GroupsTest : public testing_support::KernelTest {
                       places = upload_raw(pairs.places), first = output(place_of(s.groups) * 4),
                       end = output(place_of(s.groups) * 4),
                       tiles = output(place_of(int8_group_tiles(backend(), rows, s.groups)) * 4),
-                      out = output(place_of(rows * s.n) * dtype_bytes(type));
+                      out = output(place_of(rows * s.n) * dtype_bytes(type)), bias = upload(biases(s), type);
     const Converted spread{output(int8_group_rows_bytes(backend(), rows, s.k)), output(place_of(rows) * sizeof(float))};
     const Int8Groups groups = {first.as<int32_t>(), end.as<int32_t>(), s.groups};
     int8_spread({.x = x.view(),
@@ -97,6 +98,8 @@ class Int8GroupsTest : public testing_support::KernelTest {
     int8_grouped_product({.x = spread.view(),
                           .weight = w.view(),
                           .groups = groups,
+                          .bias = biased_ ? bias.data() : nullptr,
+                          .bias_stride = place_of(s.n) * dtype_bytes(type),
                           .tiles = tiles.as<int32_t>(),
                           .out = out.data(),
                           .type = type,
@@ -128,11 +131,13 @@ class Int8GroupsTest : public testing_support::KernelTest {
                                 DType type) {
     std::vector<float> of_pairs(place_of(s.rows * s.used * s.n));
     const auto bytes = static_cast<int64_t>(int8_values_bytes(backend(), s.n, s.k));
+    const DeviceArray bias = upload(biases(s), type);
     for (int64_t group = 0; group < s.groups; ++group) {
       const DeviceArray out = output(place_of(s.rows * s.n) * dtype_bytes(type));
       Int8ProductParams params{};
       params.x = x.view();
       params.weight = {w.view().values + group * bytes, w.view().scales + group * s.n};
+      if (biased_) params.bias = bias.data() + place_of(group * s.n) * dtype_bytes(type);
       params.out = out.data();
       params.type = type;
       params.rows = s.rows;
@@ -148,6 +153,7 @@ class Int8GroupsTest : public testing_support::KernelTest {
     }
     return of_pairs;
   }
+  bool biased_ = false;
 };
 INSTANTIATE_KERNEL_TEST(Int8GroupsTest);
 
@@ -166,8 +172,11 @@ TEST_P(Int8GroupsTest, EqualTheProductOfEachRow) {
       const Converted x = activation(rounded(random_values(++seed, s.rows * s.k), type), s.k, type);
       const Converted all = matrices(plain_weight(stored.data(), type, s.n, s.k),
                                      static_cast<uint64_t>(s.n * s.k) * dtype_bytes(type), s.groups, type);
-      ASSERT_EQ(grouped(s, pairs, x, all, type), one_by_one(s, pairs, x, all, type))
-          << s.rows << " rows, " << s.groups << " groups of " << s.n << " x " << s.k << " " << dtype_name(type);
+      for (const bool biased : {false, true}) {
+        biased_ = biased;
+        ASSERT_EQ(grouped(s, pairs, x, all, type), one_by_one(s, pairs, x, all, type))
+            << s.rows << " rows, " << s.groups << " groups of " << s.n << " x " << s.k << " " << dtype_name(type);
+      }
     }
   }
 }

@@ -28,6 +28,7 @@ constexpr int64_t kTile = kPrefixTile;
 struct Shape {
   int64_t heads, kv_heads, dim;
   DType type = DType::kF32, k_type = DType::kF32, v_type = DType::kF32;
+  std::vector<float> sinks = {};  // [heads], or none
 };
 
 // One vector in 8 bits, as the definition says.
@@ -198,6 +199,7 @@ class Int8Attention : public KernelTest {
     const DeviceArray workspace =
         output(std::max<uint64_t>(64, int8_attention_workspace_bytes(stream().backend(), shape)));
     const DeviceArray out = output(static_cast<uint64_t>((to - from) * width) * dtype_bytes(s.type));
+    const DeviceArray sinks = upload(s.sinks.empty() ? std::vector<float>(1) : s.sinks, DType::kF32);
     int8_attention({.shape = shape,
                     .q = queries.data(),
                     .kv = {.data = kv.data(), .rows = layer.rows / kTile * kTile},
@@ -206,7 +208,8 @@ class Int8Attention : public KernelTest {
                     .out = out.data(),
                     .workspace = workspace.data(),
                     .segment_count = loaded.count,
-                    .first_position = first_position + from},
+                    .first_position = first_position + from,
+                    .sinks = s.sinks.empty() ? nullptr : sinks.as<float>()},
                    stream());
     download(workspace);
     return download(out);
@@ -236,12 +239,12 @@ class Seen {
   struct Row {
     std::vector<double> out, magnitude;
   };
-  Row query(const std::vector<float>& q, int64_t position) const {
+  Row query(const std::vector<float>& q, int64_t position, double sink) const {
     const Quantised in_8_bits = quantise(rotate(q));
     const int64_t own = plain_ ? 0 : position / kTile * kTile, dim = layer_.shape.dim;
     double l = 0;
     Row row{std::vector<double>(q.size(), 0.0), std::vector<double>(q.size(), 0.0)};
-    double largest = -1e300;
+    double largest = sink;
     for (int64_t i = 0; i <= position; ++i) largest = std::max(largest, score(q, in_8_bits, i, i >= own));
     for (int64_t begin = 0; begin <= position; begin += kTile) {
       const int64_t end = std::min(begin + kTile, position + 1);
@@ -259,6 +262,7 @@ class Seen {
         }
       }
     }
+    l += std::exp(sink - largest);
     for (int64_t d = 0; d < dim; ++d) {
       row.out[static_cast<size_t>(d)] /= l;
       row.magnitude[static_cast<size_t>(d)] /= l;
@@ -312,7 +316,8 @@ Errors errors_of(const Layer& layer, const std::vector<float>& q, const std::vec
     for (int64_t i = 0; i < queries; i += 5) {
       const int64_t head = kv_head * (s.heads / s.kv_heads) + i % (s.heads / s.kv_heads);
       const auto at = q.begin() + (i * s.heads + head) * s.dim;
-      const Seen::Row row = seen.query({at, at + s.dim}, first + i);
+      const double sink = s.sinks.empty() ? -1e300 : static_cast<double>(s.sinks[static_cast<size_t>(head)]);
+      const Seen::Row row = seen.query({at, at + s.dim}, first + i, sink);
       const double size =
           std::accumulate(row.magnitude.begin(), row.magnitude.end(), 0.0) / static_cast<double>(row.magnitude.size());
       for (int64_t d = 0; d < s.dim; ++d) {
@@ -359,6 +364,22 @@ TEST_P(Int8Attention, FollowsTheDefinition) {
     EXPECT_LT(defined.mean, 0.0015) << what;
     EXPECT_LT(plain.mean, 0.05) << what;
     EXPECT_GT(plain.mean, defined.mean) << what;
+  }
+}
+
+TEST_P(Int8Attention, ASinkTakesItsPart) {
+  for (Shape s : {kShapes[0], kShapes[1], kShapes[4], kShapes[8]}) {
+    constexpr float kSinks[] = {1.5f, -40.0f, 0.25f, 7.0f};
+    for (int64_t head = 0; head < s.heads; ++head) s.sinks.push_back(kSinks[head % 4]);
+    const int64_t first = 515, queries = 140;
+    const Layer layer(s, first + queries, 5);
+    const Loaded loaded = load(layer);
+    const std::vector<float> q = queries_of(s, queries);
+    const DeviceArray kv = converted(layer, loaded);
+    const std::vector<float> out = testing_support::decode(attend(layer, loaded, kv, q, first, 0, queries), s.type);
+    const Errors errors = errors_of(layer, q, out, first, queries, false);
+    EXPECT_LT(errors.largest, 0.02) << "head_dim " << s.dim;
+    EXPECT_LT(errors.mean, 0.0015) << "head_dim " << s.dim;
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -118,6 +119,8 @@ Linear linear_of(WeightType type, const uint8_t* block, int i) {
       return {half_at(block), -zero * half_at(block)};
     case ScaleKind::kHalfMin:
       return {half_at(block), half_at(block + 2)};
+    case ScaleKind::kExponent:
+      return {std::bit_cast<float>(kernels::cuda::exponent_scale(block[0])), 0.0f};
     case ScaleKind::kSixBits: {
       const unsigned both = kernels::cuda::block_six_bits(block, i / 32);
       return {half_at(block) * static_cast<float>(both & 255), -(half_at(block + 2) * static_cast<float>(both >> 8))};
@@ -149,7 +152,10 @@ TEST(CudaWeightLayout, OneFusedMultiplyIsTheFormula) {
       const int in_block = static_cast<int>(i % elements);
       const Linear linear = linear_of(type, block, in_block);
       const unsigned bits = kernels::cuda::block_q(type, block, in_block);
-      const auto q = static_cast<float>(kernels::cuda::packed_kind(type).levels ? kernels::cuda::level_of(bits) : bits);
+      const PackedKind kind = kernels::cuda::packed_kind(type);
+      const auto q = kind.floats   ? static_cast<float>(kernels::cuda::float_level(bits))
+                     : kind.levels ? static_cast<float>(kernels::cuda::level_of(bits))
+                                   : static_cast<float>(bits);
       ASSERT_EQ(std::fma(q, linear.a, linear.b), expected[i]) << info.name << " weight " << i;
     }
   }

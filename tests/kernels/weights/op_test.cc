@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/weights/blocks.h"
+#include "kernels/weights/grids.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/weight_blocks.h"
 
@@ -144,7 +145,7 @@ TEST_P(WeightsTest, StoredBytesAreCloseToTheFiles) {
   for (const WeightType type : kQuantisedTypes) {
     for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1024, 4096}, {4096, 14336}, {128256, 4096}}) {
       const auto file = static_cast<double>(weight_bytes(type, rows, cols));
-      const double most = type == WeightType::kQ3K ? 1.04 : type >= WeightType::kIQ2XXS ? 1.13 : 1.03;
+      const double most = type == WeightType::kQ3K ? 1.04 : is_grid(type) ? 1.13 : 1.03;
       EXPECT_LE(static_cast<double>(stored_weight_bytes(stream().backend(), type, rows, cols)), most * file)
           << weight_type_info(type).name;
     }
@@ -153,8 +154,8 @@ TEST_P(WeightsTest, StoredBytesAreCloseToTheFiles) {
 
 TEST(WeightTypes, HaveNamesAndSizes) {
   for (const char* name :
-       {"F32",  "F16",  "BF16", "Q4_0",   "Q4_1",   "Q5_0",    "Q5_1",   "Q8_0",  "Q4_K",    "Q5_K",
-        "Q6_K", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"}) {
+       {"F32",  "F16",  "BF16",   "Q4_0",   "Q4_1",    "Q5_0",   "Q5_1",  "Q8_0",    "Q4_K",  "Q5_K", "Q6_K",
+        "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "MXFP4"}) {
     ASSERT_NE(find_weight_type(name), nullptr) << name;
     EXPECT_STREQ(find_weight_type(name)->name, name);
   }
@@ -183,6 +184,28 @@ TEST(WeightBlocks, SuspectBlocksAreFound) {
         }
       }
     }
+  }
+}
+
+// Its scale is not an f16 number: the powers of two at either end, of which the least are subnormal.
+TEST_P(WeightsTest, EveryExponentOfMxfp4) {
+  constexpr int64_t kRows = 256;
+  std::vector<std::byte> blocks = random_blocks(WeightType::kMXFP4, 3, kRows, 32);
+  for (size_t row = 0; row < kRows; ++row) blocks[row * 17] = static_cast<std::byte>(row);
+  const DeviceArray stored = store(WeightType::kMXFP4, blocks, kRows, 32, kRows);
+  const Weight weight = {.parts = {{stored.data(), WeightType::kMXFP4, kRows}, {}, {}}, .count = 1, .cols = 32};
+  EXPECT_TRUE(rows_of(weight, {}, 0, kRows, DType::kF32) ==
+              encode(weights_of(WeightType::kMXFP4, blocks), DType::kF32));
+}
+
+TEST(WeightBlocks, LargeExponentsOfMxfp4AreFound) {
+  std::vector<std::byte> blocks = random_blocks(WeightType::kMXFP4, 7, 9, 32);
+  for (const auto& [byte, in_f16, in_f32] :
+       {std::tuple<int, int64_t, int64_t>{140, 9, 9}, {141, 5, 9}, {252, 5, 9}, {253, 5, 5}, {255, 5, 5}}) {
+    blocks[size_t{5} * 17] = static_cast<std::byte>(byte);
+    EXPECT_EQ(first_suspect_block(WeightType::kMXFP4, blocks.data(), 9, DType::kF16), in_f16) << byte;
+    EXPECT_EQ(first_suspect_block(WeightType::kMXFP4, blocks.data(), 9, DType::kF32), in_f32) << byte;
+    EXPECT_EQ(first_suspect_block(WeightType::kMXFP4, blocks.data(), 9, DType::kBF16), in_f32) << byte;
   }
 }
 

@@ -104,6 +104,8 @@ INSTANTIATE_TEST_SUITE_P(
                           Case{"qwen3moe", testing::kReadInInt8, DType::kInt8, DType::kInt8, 1000, 20, 0.0f},
                           Case{"gemma3", DType::kBF16, DType::kBF16, DType::kBF16, 1000, 60, 0.9f},
                           Case{"gemma3", testing::kReadInInt8, DType::kInt8, DType::kInt8, 1000, 20, 0.0f},
+                          Case{"gptoss", DType::kBF16, DType::kBF16, DType::kBF16, 900, 60, 0.9f},
+                          Case{"gptoss", testing::kReadInInt8, DType::kInt8, DType::kInt8, 900, 20, 0.0f},
                           Case{"llama31", {DType::kF32, true}, DType::kInt8, DType::kF32, 1500, 20, 0.0f})),
     [](const auto& given) {
       const Case& c = std::get<1>(given.param);

@@ -306,7 +306,7 @@ TEST_P(PartialSteps, HaveTheBitsOfThePathHoweverItBecamePending) {
 
 INSTANTIATE_TEST_SUITE_P(Devices, PartialSteps,
                          ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
-                                            ::testing::Values("llama31", "qwen35", "qwen3moe", "qwen35moe")),
+                                            ::testing::Values("llama31", "qwen35", "qwen3moe", "qwen35moe", "gptoss")),
                          [](const auto& instance) {
                            return testing::device_name(std::get<0>(instance.param)) + "_" + std::get<1>(instance.param);
                          });

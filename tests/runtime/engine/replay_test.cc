@@ -27,7 +27,7 @@ class ReplayedSteps : public ::testing::TestWithParam<std::tuple<DeviceChoice, c
 
 INSTANTIATE_TEST_SUITE_P(Devices, ReplayedSteps,
                          ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
-                                            ::testing::Values("llama31", "qwen35", "qwen3moe", "qwen35moe")),
+                                            ::testing::Values("llama31", "qwen35", "qwen3moe", "qwen35moe", "gptoss")),
                          [](const auto& given) {
                            return testing::device_name(std::get<0>(given.param)) + "_" + std::get<1>(given.param);
                          });

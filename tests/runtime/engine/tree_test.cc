@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Types, TreeBits,
                                                               testing::RowsType(DType::kBF16),
                                                               testing::RowsType(DType::kF16),
                                                               testing::RowsType(DType::kInt8), testing::kReadInInt8),
-                                            ::testing::Values("llama31", "qwen35", "qwen3moe", "qwen35moe")),
+                                            ::testing::Values("llama31", "qwen35", "qwen3moe", "qwen35moe", "gptoss")),
                          [](const ::testing::TestParamInfo<TreeCase>& given) {
                            return testing::device_name(std::get<0>(given.param)) + "_" +
                                   std::get<1>(given.param).name() + "_" + std::get<2>(given.param);

@@ -31,13 +31,14 @@ using testing::LoadedModel;
 constexpr int32_t kWindowVocab = 320;
 constexpr int64_t kWindowAnswer = 100;
 
-// The tiny Gemma 3 with another window.
+// The tiny Gemma 3, or gpt-oss, with another window and as many positions.
 class WindowModel {
  public:
-  explicit WindowModel(int64_t window) {
-    const std::string from = testing::tiny_model("gemma3");
+  explicit WindowModel(int64_t window, const char* name = "gemma3") {
+    const std::string from = testing::tiny_model(name);
     nlohmann::json config = nlohmann::json::parse(read_small_file(from + "/config.json", 1 << 16));
     config["sliding_window"] = window;
+    config["max_position_embeddings"] = 4096;
     folder_.write("config.json", config.dump());
     folder_.write("model.safetensors", read_small_file(from + "/model.safetensors", 1 << 20));
   }
@@ -90,8 +91,18 @@ TEST_P(WindowLogits, APassSeesTheRowsOfPrefill) {
   constexpr size_t kPrompt = 1500, kChain = 40;
   const std::vector<int32_t> ids = testing::made_up_ids(kPrompt + kChain, kWindowVocab);
   std::vector<std::vector<float>> by_window;
-  for (const int64_t window : {1, 17, 64, 300, 333, 700, 1024, 4000}) {
-    const WindowModel files(window);
+  for (const auto& [name, window] : {std::pair<const char*, int64_t>{"gemma3", 1},
+                                     {"gemma3", 17},
+                                     {"gemma3", 64},
+                                     {"gemma3", 300},
+                                     {"gemma3", 333},
+                                     {"gemma3", 700},
+                                     {"gemma3", 1024},
+                                     {"gemma3", 4000},
+                                     {"gptoss", 32},
+                                     {"gptoss", 128},
+                                     {"gptoss", 700}}) {
+    const WindowModel files(window, name);
     const LoadedModel model(files.path(), DType::kF32, GetParam());
     SessionOptions options = model.options(kPrompt, kChain + 1);
     options.pass_rows = options.drawn_rows = kChain;
@@ -167,6 +178,7 @@ class WindowText : public ::testing::TestWithParam<testing::DeviceAndType> {
     o.ring.slots = 2;
     return o;
   }
+  void check_saved_and_kept(const WindowModel& files);
   static GenerateOptions answer(float temperature) {
     return {.max_tokens = kWindowAnswer, .sampling = {.temperature = temperature, .seed = 3}, .ignore_eos = true};
   }
@@ -180,9 +192,9 @@ INSTANTIATE_TEST_SUITE_P(Types, WindowText, testing::devices_and_types(), testin
 
 TEST_P(WindowText, DraftsAndPartialStepsChangeNoToken) {
   int64_t partial = 0, refreshes = 0, accepted = 0;
-  for (const int64_t window : {64, 700}) {
+  for (const auto& [name, window] : {std::pair<const char*, int64_t>{"gemma3", 64}, {"gemma3", 700}, {"gptoss", 128}}) {
     if (testing::kSanitized && window == 64) continue;
-    const WindowModel files(window);
+    const WindowModel files(window, name);
     EngineOptions o = options(files.path());
     o.draft.type = SpecType::kNgram;
     Engine engine(o);
@@ -288,7 +300,11 @@ TEST_P(WindowText, TheMemoryOfWindowsDoesNotGrowWithTheContext) {
 }
 
 TEST_P(WindowText, SavedAndKeptRowsGiveTheSame) {
-  const WindowModel files(700);
+  check_saved_and_kept(WindowModel(700));
+  if (!testing::kSanitized) check_saved_and_kept(WindowModel(128, "gptoss"));
+}
+
+void WindowText::check_saved_and_kept(const WindowModel& files) {
   const TemporaryFolder cache;
   EngineOptions o = options(files.path());
   Engine fresh(o);

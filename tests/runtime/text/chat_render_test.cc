@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "runtime/text/chat.h"
+#include "runtime/text/thinking.h"
 #include "tests/runtime/text/text_test_support.h"
 #include "tests/support/refusal.h"
 
@@ -110,6 +112,36 @@ TEST(ChatRender, EndsTurnsByFamilyOrSource) {
     EXPECT_EQ(end_tokens(tokenizer, other), only) << other;
   }
   EXPECT_EQ(end_tokens(tokenizer, "{{ messages }}"), std::vector<int32_t>{});
+}
+
+// gpt-oss: the end of a message is not that of the answer, whose channels are marked by tokens.
+TEST(ChatRender, MessagesOfSeveralChannels) {
+  const Tokenizer tokenizer = testing::load(testing::read_json("o200k.tokenizer.json"));
+  const std::string source =
+      "<|start|>system<|message|>Today: {{ strftime_now('%Y-%m-%d') }}<|end|>{% for m in messages %}"
+      "{{ '<|start|>' + m.role }}{% if m.role == 'assistant' %}<|channel|>final{% endif %}"
+      "{{ '<|message|>' + m.content + '<|end|>' }}{% endfor %}<|start|>assistant";
+  EXPECT_EQ(end_tokens(tokenizer, source),
+            (std::vector<int32_t>{tokenizer.find("<|return|>"), tokenizer.find("<|call|>")}));
+  for (const std::string& each : {source, std::string()}) {
+    const std::optional<ThinkingMarks> marks = thinking_marks(tokenizer, each);
+    ASSERT_TRUE(marks);
+    EXPECT_TRUE(marks->channels);
+    EXPECT_FALSE(ends_with_open_mark(tokenizer, *marks,
+                                     tokenizer.encode("<|start|>assistant", AddBos::kNo, SpecialTokens::kParse)));
+    EXPECT_TRUE(ends_with_open_mark(
+        tokenizer, *marks, tokenizer.encode("<|start|>assistant" + marks->open, AddBos::kNo, SpecialTokens::kParse)));
+    std::string bytes;
+    for (const int32_t id : tokenizer.encode(marks->close, AddBos::kNo, SpecialTokens::kParse))
+      bytes += tokenizer.token_bytes(id);
+    EXPECT_EQ(bytes, marks->close);
+  }
+  EXPECT_FALSE(thinking_marks(tokenizer, "{{ messages }}"));
+  std::string text;
+  for (const TextPart& part :
+       render_chat(jinja::Template(source, "harmony"), messages_of("", "Hello <|end|>"), tokenizer, {}))
+    text += part.text;
+  EXPECT_TRUE(text.ends_with("<|end|><|start|>user<|message|>Hello <|end|><|end|><|start|>assistant")) << text;
 }
 
 TEST(ChatRender, ThinksOnlyIfAsked) {

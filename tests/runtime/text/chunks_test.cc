@@ -30,7 +30,8 @@ std::vector<Family> families() {
           {"qwen2", {std::string(kQwen2Pattern)}},
           {"qwen35", {std::string(kQwen35Pattern)}},
           {"seed-coder", {std::string(kSeedCoderPattern)}},
-          {"tekken", {std::string(kTekkenPattern)}}};
+          {"tekken", {std::string(kTekkenPattern)}},
+          {"o200k", {std::string(kO200kPattern)}}};
 }
 
 Splitter splitter_of(const std::vector<std::string>& patterns, Regex::Syntax syntax = Regex::Syntax::kPattern) {

@@ -56,6 +56,65 @@ TEST(Thinking, MarksOfSeveralTokens) {
   EXPECT_EQ(parts.answer, "<|channel>other");
 }
 
+const ThinkingMarks kChannels = {"<|channel|>analysis<|message|>",
+                                 "<|end|><|start|>assistant<|channel|>final<|message|>", true};
+
+const std::vector<SplitCase>& channel_cases() {
+  static const std::vector<SplitCase> all = {
+      {false, "", "", ""},
+      {false, "An answer <|end|>", "", "An answer "},
+      {false, "<|chan", "", "<|chan"},
+      {false,
+       "<|channel|>analysis<|message|>Why? So.<|end|><|start|>assistant<|channel|>final<|message|>Yes.\n<|return|>",
+       "Why? So.", "Yes.\n"},
+      {false, "<|channel|>final<|message|>Yes", "", "Yes"},
+      {false, "<|channel|>final json<|message|>{}", "", "{}"},
+      {false, "<|channel|>analysis<|message|>cut sho", "cut sho", ""},
+      {false, "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>fin", "a", ""},
+      {false, "<|channel|>analysis<|message|>a<|end", "a<|end", ""},
+      {false,
+       "<|channel|>analysis<|message|>a < b<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>"
+       "assistant<|channel|>final<|message|>c",
+       "a < b\nb", "c"},
+      {false,
+       "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary to=f <|constrain|>json"
+       "<|message|>{\"x\": 1}<|call|>",
+       "a\n{\"x\": 1}", ""},
+      {false, "<|channel|>final<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b", "b", "a"},
+  };
+  return all;
+}
+
+// Of gpt-oss, whose answer is the channel "final", also in pieces of any size.
+TEST(Thinking, ChannelsOfAnAnswer) {
+  for (const SplitCase& one : channel_cases()) {
+    for (size_t step : {size_t{1}, size_t{3}, size_t{7}, one.text.size() + 1}) {
+      ThinkingPlace place(kChannels, one.inside);
+      std::string thinking, answer;
+      const auto add = [&](const ThinkingPlace::Parts& parts) {
+        thinking += parts.thinking;
+        answer += parts.answer;
+      };
+      for (size_t at = 0; at < one.text.size(); at += step)
+        add(place.push(std::string_view(one.text).substr(at, step)));
+      add(place.finish());
+      EXPECT_EQ(thinking, one.thinking) << one.text << " by " << step;
+      EXPECT_EQ(answer, one.answer) << one.text << " by " << step;
+    }
+  }
+}
+
+TEST(Thinking, AnAnswersPlaceAmongChannels) {
+  using Place = ThinkingPlace::Place;
+  ThinkingPlace place(kChannels, false);
+  EXPECT_EQ(place.place(), Place::kBefore);
+  place.push(kChannels.open);
+  EXPECT_EQ(place.place(), Place::kInside);
+  place.push("a");
+  place.push(kChannels.close);
+  EXPECT_EQ(place.place(), Place::kAfter);
+}
+
 // Nothing that was passed on is taken back, wherever the text is cut.
 TEST(Thinking, SplitsPiecesAsTheWhole) {
   for (const SplitCase& one : split_cases()) {

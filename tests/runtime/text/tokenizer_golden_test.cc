@@ -16,7 +16,8 @@ TEST_P(GoldenTokenizer, FromJson) {
   testing::expect_golden(Tokenizer::from_json(testing::read_file(path), path), GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GoldenTokenizer, ::testing::Values("gpt2", "llama3", "qwen2", "tekken", "llama2"),
+INSTANTIATE_TEST_SUITE_P(Families, GoldenTokenizer,
+                         ::testing::Values("gpt2", "llama3", "qwen2", "tekken", "o200k", "llama2"),
                          [](const auto& family) { return std::string(family.param); });
 
 // Merges as "a b" in one string: the older form of the file.
@@ -57,6 +58,8 @@ TEST(GoldenTokenizers, FromVocabulary) {
   Vocabulary tekken = vocabulary_of(testing::read_json("tekken.tokenizer.json"), "tekken");
   tekken.bos = 1;
   testing::expect_golden(Tokenizer::from_vocabulary(tekken), "tekken");
+  testing::expect_golden(
+      Tokenizer::from_vocabulary(vocabulary_of(testing::read_json("o200k.tokenizer.json"), "gpt-4o")), "o200k");
 }
 
 // Families that have no vocabulary of their own here: their split pattern and settings, with another's.

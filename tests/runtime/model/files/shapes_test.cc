@@ -34,7 +34,8 @@ TEST(Shapes, HaveAsManyParametersAsTheirModels) {
       {"llama-3.3-70b", 70553706496}, {"qwen3.5-4b", 4326350848},     {"qwen3.5-9b", 9197093888},
       {"qwen3.6-27b", 27320697856},   {"qwen3.8-27b", 27320697856},   {"gemma-3-1b", 999885952},
       {"gemma-3-4b", 3880263168},     {"gemma-3-12b", 11766034176},   {"gemma-3-27b", 27009346304},
-      {"gemma-4-12b", 11907350320},   {"gemma-4-31b", 30697345340},   {"gemma-4-26b-a4b", 25233141790}};
+      {"gemma-4-12b", 11907350320},   {"gemma-4-31b", 30697345340},   {"gemma-4-26b-a4b", 25233141790},
+      {"gpt-oss-20b", 20914757184},   {"gpt-oss-120b", 116829156672}};
   published["qwen3.6-35b-a3b"] = 35505251456;
   published["qwen3-30b-a3b"] = published["qwen3-coder-30b-a3b"] = 30532122624;
   std::set<std::string> names;
@@ -201,6 +202,28 @@ TEST_F(RandomWeights, QuantisedOnesAreRandomBlocksOfAMixture) {
     EXPECT_EQ(values, all) << name;
     EXPECT_EQ(read(*model, "model.norm.weight", 0, 1), std::vector<float>(256, 1.0f)) << name;
   }
+}
+
+// As gpt-oss is published: experts alone are in MXFP4. Their scales are powers of two, and yet the weights' size is
+// that of other types.
+TEST_F(RandomWeights, ExpertsInMxfp4) {
+  const ModelConfig config = find_shape(HEADRACE_TEST_DATA "/tiny/gptoss/config.json").config;
+  const auto model = make_random_checkpoint("small", config, 7, find_weight_mixture("mxfp4"));
+  double sum = 0, squares = 0, count = 0;
+  for (const TensorInfo& tensor : model->tensors()) {
+    if (tensor.shape.size() != 2) continue;
+    const bool expert = tensor.name.find(".mlp.experts.") != std::string::npos;
+    const bool router = tensor.name.ends_with("mlp.gate.weight");
+    EXPECT_EQ(tensor.stored_type, router ? "random" : expert ? "MXFP4" : "Q8_0") << tensor.name;
+    if (!expert) continue;
+    const double scale = std::sqrt(static_cast<double>(tensor.cols()));
+    for (const float value : read(*model, tensor.name, 0, tensor.rows())) {
+      sum += value * scale, squares += value * scale * value * scale;
+      ++count;
+    }
+  }
+  EXPECT_LT(std::abs(sum / count), 5 / std::sqrt(count));
+  EXPECT_NEAR(squares / count, 1.0, 0.04);
 }
 
 // llama.cpp's rule: v and down of layers 0, 1, 4, 7, 10, 13, 14 and 15 of 16, and the head, be it the embedding.
