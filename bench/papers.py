@@ -213,7 +213,8 @@ def write_page(a):
         cells = [row for row in rows if "system" in row and "error" not in row]
         faults = papers_tables.faults(table, cells)
         wrong += faults
-        result["tables"][name] = {"faults": faults, "title": table["title"], "machines": machines(rows), "paper": table["paper"],
+        result["tables"][name] = {"title": table["title"], "machines": machines(rows), "faults": faults,
+                                  "paper": table["paper"],
                                   "cells": papers_tables.summary(table, cells),
                                   "failed": [row for row in rows if "error" in row]}
         page += [f"## {table['title']}", ""]

@@ -1,4 +1,4 @@
-"""What bench/papers.py runs and prints: for each table of a paper its rows as flags, its cells, and the paper's figures.
+"""What bench/papers.py runs and prints: for each table of a paper its rows as flags, its cells, the paper's figures.
 
 The papers' figures are of their own models and cards: SpecPV (arXiv 2512.02337) Llama-3.1-8B on an A100, SpecExtend
 (2505.20776) Vicuna-7B on an A100, LongSpec (2502.17421) Vicuna-7B on an A100. tau is accepted draft tokens a step, as
@@ -38,6 +38,7 @@ SPECPV_1 = [
     ("SpecPV-8K, lossless", partial("lossless", 8 * K)),
 ]
 BASE = [("AR", "--verify full"), ("EAGLE-3", f"{HEAD} --verify full")]
+BUDGETS = BASE + [(f"SpecPV, budget {budget}", partial("approximate", budget)) for budget in (4096, 512, 2048)]
 
 
 def retrieval(draft, shape="", tree="opt:50,10,0.7"):
@@ -80,14 +81,14 @@ TABLES = {
     "specpv-2": {
         "title": "SpecPV, Table 2: summaries beside full verification, by budget", "texts": "reports",
         "lengths": [16 * K], "kv": ["device"], "cells": "similarity", "base": "AR",
-        "systems": BASE + [(f"SpecPV, budget {budget}", partial("approximate", budget)) for budget in (4096, 512, 2048)],
+        "systems": BUDGETS,
         "paper": {"EAGLE-3 (the noise of full verification)": {"GovReport": "ROUGE-L 0.773", "QMSum": "ROUGE-L 0.812"},
                   "SpecPV-4K": {"GovReport": "ROUGE-L 0.625", "QMSum": "ROUGE-L 0.612"},
                   "SpecPV-2K": {"GovReport": "ROUGE-L 0.56", "QMSum": ""}}},
     "specpv-2-books": {
         "title": "The same on books", "texts": "books", "lengths": [16 * K], "kv": ["device"], "cells": "similarity",
         "base": "AR", "paper": {},
-        "systems": BASE + [(f"SpecPV, budget {budget}", partial("approximate", budget)) for budget in (4096, 512, 2048)]},
+        "systems": BUDGETS},
     "specpv-4": {
         "title": "SpecPV, Table 4: how a block's scores are joined, budget 4,096", "texts": "reports",
         "lengths": [16 * K], "kv": ["device"], "cells": "similarity", "base": "AR", "paper": {},
@@ -99,8 +100,8 @@ TABLES = {
         "systems": BASE + [(f"SpecPV, interval {interval}", partial("approximate", 4096, interval=interval))
                            for interval in (20, 8, 40, 64, 128)]},
     "specextend-1": {
-        "title": "SpecExtend, Table 1: what drafts find", "needles": True, "lengths": [8 * K, 4 * K], "systems": NEEDLES,
-        "cells": "needles",
+        "title": "SpecExtend, Table 1: what drafts find", "needles": True, "lengths": [8 * K, 4 * K],
+        "systems": NEEDLES, "cells": "needles",
         "paper": {"whole text": {"needle": "found 0.081, perplexity 8.31"},
                   "StreamingLLM": {"needle": "found 0.166, perplexity 2.44"},
                   "SpecExtend": {"needle": "found 0.823, perplexity 2.24"},
