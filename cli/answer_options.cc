@@ -88,6 +88,7 @@ std::string answer_options(const EngineOptions& asked, const GenerateOptions& ge
     for (int64_t number : {chunks.chunks, chunks.rows, chunks.every}) add(number);
     add(draft.most_tokens);
     for (double number : {draft.rope.theta, draft.rope.factor}) add(exact_text(number));
+    if (draft.rope.original_positions > 0) add(str("trained with ", draft.rope.original_positions));
     add(draft.rope.scaling ? rope_scaling_name(*draft.rope.scaling) : "own");
     add(static_cast<int>(engine.device().backend()));  // selects the tree of --tree auto
     add(draft.tree ? tree_text(*draft.tree) : "auto");

@@ -254,6 +254,8 @@ std::vector<Flag> draft_flags(DraftOptions* o) {
        "Extend the draft's context by this factor (linear, yarn) [the draft's]"},
       {"--draft-rope-theta", "BASE", double_value(&o->rope.theta, 1, 1e12),
        "RoPE base frequency of the draft [the draft's]"},
+      {"--draft-yarn-orig-ctx", "TOKENS", tokens_value(&o->rope.original_positions),
+       "Context length that the draft was trained with before YaRN, where its config names another [the draft's]"},
   };
 }
 

@@ -59,6 +59,7 @@ void check_rope_use(const DraftOptions& options) {
         if_given(rope.scaling.has_value(), rope.scaling ? rope_scaling_name(*rope.scaling) : ""));
   check(kDraftRopeFlags.scale, if_given(rope.factor > 0, str(rope.factor)));
   check(kDraftRopeFlags.theta, if_given(rope.theta > 0, str(rope.theta)));
+  check(kDraftRopeFlags.original, if_given(rope.original_positions > 0, str(rope.original_positions)));
 }
 
 void check_options(const DraftOptions& options) {

@@ -205,17 +205,19 @@ TEST(Args, RopeFlags) {
 
 TEST(Args, DraftRopeFlags) {
   EXPECT_FALSE(generate({"-p", "x"}).engine.draft.rope.scaling.has_value());
-  const DraftOptions draft = generate({"-p", "x", "--spec-type", "draft-eagle3", "-md", "head", "--draft-rope-scaling",
-                                       "yarn", "--draft-rope-scale", "16", "--draft-rope-theta", "10000"})
-                                 .engine.draft;
+  const DraftOptions draft =
+      generate({"-p", "x", "--spec-type", "draft-eagle3", "-md", "head", "--draft-rope-scaling", "yarn",
+                "--draft-rope-scale", "16", "--draft-rope-theta", "10000", "--draft-yarn-orig-ctx", "2K"})
+          .engine.draft;
   EXPECT_EQ(draft.rope.scaling, RopeScaling::kYarn);
   EXPECT_EQ(draft.rope.factor, 16);
   EXPECT_EQ(draft.rope.theta, 10000);
-  EXPECT_EQ(draft.rope.original_positions, 0);
+  EXPECT_EQ(draft.rope.original_positions, 2048);
   for (const auto& [flag, value] : {std::pair{"--draft-rope-scaling", "ntk"},
                                     {"--draft-rope-scale", "0.5"},
                                     {"--draft-rope-scale", "2000"},
-                                    {"--draft-rope-theta", "0"}}) {
+                                    {"--draft-rope-theta", "0"},
+                                    {"--draft-yarn-orig-ctx", "0"}}) {
     const std::string said = refusal({"generate", "-m", "model", "-p", "x", flag, value});
     EXPECT_NE(said.find(flag), std::string::npos) << said;
     EXPECT_NE(said.find(value), std::string::npos) << said;

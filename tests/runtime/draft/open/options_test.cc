@@ -66,6 +66,10 @@ TEST_F(DraftOptionsTest, WhatATypeLeavesUnreadIsRefused) {
        "yarn",
        {kEagle3, kSimple}},
       {"--draft-rope-scale", [](DraftOptions* o) { o->rope.factor = 4; }, "4", {kEagle3, kSimple}},
+      {"--draft-yarn-orig-ctx",
+       [](DraftOptions* o) { o->rope.original_positions = 2048; },
+       "2048",
+       {kEagle3, kSimple}},
   };
   for (const SpecType type : kSpecTypes) {
     for (const Setting& setting : settings) {
@@ -140,6 +144,8 @@ TEST_F(DraftOptionsTest, RopeFlagsThatContradictEachOther) {
   expect({.scaling = none, .factor = 2}, "--draft-rope-scale", {"2 needs a scaling", "--draft-rope-scaling linear"});
   expect({.scaling = linear, .factor = 1e9}, "--draft-rope-scale", {"1e+09 times", "too many"});
   expect({.scaling = yarn, .theta = 1}, "--draft-rope-theta", {"1 must be above 1 for yarn"});
+  expect({.scaling = linear, .factor = 2, .original_positions = 256}, "--draft-yarn-orig-ctx",
+         {"256", "--draft-rope-scaling yarn only"});
 }
 
 // Eagle3Files names no positions, so it has the target's 512.
