@@ -31,6 +31,14 @@ void check_members(const JsonFields& body, const char* field, std::initializer_l
   }
 }
 
+// Answers are valid by the schema whatever it says.
+void check_strict(const JsonFields& body, const char* field, const json& value) {
+  const json strict = value.value("strict", json());
+  if (!strict.is_null() && !strict.is_boolean()) {
+    body.refuse(field, str("has the strict ", shown(strict), ", not true or false"));
+  }
+}
+
 std::shared_ptr<const Grammar> of_response_format(const JsonFields& body, const ordered_json& whole) {
   constexpr const char* kField = "response_format";
   const json* format = body.find(kField);
@@ -48,6 +56,7 @@ std::shared_ptr<const Grammar> of_response_format(const JsonFields& body, const 
   const json inner = format->value("json_schema", json());
   if (!inner.is_object()) body.refuse(kField, "has no json_schema");
   check_members(body, kField, {"name", "description", "schema", "strict"}, inner);
+  check_strict(body, kField, inner);
   const ordered_json& ordered = whole[kField]["json_schema"];
   const auto schema = ordered.find("schema");
   if (schema == ordered.end()) body.refuse(kField, "has a json_schema without a schema");
@@ -85,6 +94,7 @@ std::shared_ptr<const Grammar> text_format_grammar(const JsonFields& body, const
   }
   if (type != "json_schema") body.refuse("text", R"(has a format that is not "text", "json_object" or "json_schema")");
   check_members(body, "text", {"type", "name", "description", "schema", "strict"}, format);
+  check_strict(body, "text", format);
   const auto schema = format.find("schema");
   if (schema == format.end()) body.refuse("text", "has a json_schema without a schema");
   return grammar_of(body, "text", *schema, body.label("text.format.schema"));

@@ -178,9 +178,6 @@ void read_tools(const JsonFields& body, const ordered_json& whole, Request* requ
   }
   const bool response = request->kind == RequestKind::kResponse;
   request->tools = tools_of(body, whole, response ? ToolStyle::kFlat : ToolStyle::kNested);
-  if (!request->tools.tools.empty() && request->grammar != nullptr) {
-    body.refuse("tools", "beside a form of the answer is not supported: give one, or tool_choice \"none\"");
-  }
 }
 
 // `text` has the object at `place`.

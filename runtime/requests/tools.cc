@@ -76,6 +76,9 @@ ordered_json function_of(const JsonFields& body, size_t index, const ordered_jso
   for (const auto& item : function.items()) {
     const std::string& key = item.key();
     const bool known = key == "name" || key == "description" || key == "parameters";
+    if (key == "strict" && !item.value().is_null() && !item.value().is_boolean()) {
+      refuse_tool(body, index, "has the strict " + shown(json(item.value())) + ", not true or false");
+    }
     const bool passed_over = key == "strict" || (key == "type" && style == ToolStyle::kFlat);
     if (item.value().is_null() || passed_over) continue;
     if (!known) refuse_tool(body, index, "has " + shown(key) + ", which is not supported");
@@ -92,6 +95,11 @@ ordered_json function_of(const JsonFields& body, size_t index, const ordered_jso
     refuse_tool(body, index, "has parameters that are no schema of an object");
   }
   return out;
+}
+
+bool is_strict(const ordered_json& tool, ToolStyle style) {
+  const ordered_json& function = style == ToolStyle::kNested ? tool["function"] : tool;
+  return function.contains("strict") && function["strict"] == true;
 }
 
 // The name of the function that a tool_choice names; empty: it names none.
@@ -146,7 +154,7 @@ ToolRequest tools_of(const JsonFields& body, const ordered_json& whole, ToolStyl
       if (std::any_of(request.tools.begin(), request.tools.end(), [&](const Tool& t) { return t.name == name; })) {
         refuse_tool(body, definitions.size(), "has the name of another tool, " + shown(name));
       }
-      request.tools.push_back({name, parameters_of(function["parameters"])});
+      request.tools.push_back({name, parameters_of(function["parameters"]), is_strict(tool, style)});
       definitions.push_back({{"type", "function"}, {"function", function}});
     }
   }

@@ -64,6 +64,26 @@ class ToolServerTest : public ServerTest {
 
 constexpr const char *kChatPath = "/v1/chat/completions", *kResponsePath = "/v1/responses";
 
+// With a response_format each answer is a call or has the form; strict calls have their schema.
+TEST_F(ToolServerTest, AFormBesideTools) {
+  json strict = tools();
+  strict[0]["function"]["strict"] = true;
+  const json form = {{"type", "json_schema"},
+                     {"json_schema", {{"name", "n"}, {"strict", true}, {"schema", {{"enum", {"dry", "wet"}}}}}}};
+  for (int seed = 0; seed < 6; ++seed) {
+    json more = {{"tools", strict}, {"seed", seed}, {"temperature", 1.5}};
+    if (seed % 2 == 0) more["response_format"] = form;
+    const json choice = answer(kChatPath, chat("Weather?", more))["choices"][0];
+    const json calls = choice["message"].value("tool_calls", json::array());
+    for (const json& call : calls) {
+      if (call["function"]["name"] == "weather") check_weather(call["function"]["arguments"]);
+    }
+    if (seed % 2 != 0 || !calls.empty()) continue;
+    const std::string text = choice["message"]["content"];
+    EXPECT_TRUE(text.ends_with("\"dry\"") || text.ends_with("\"wet\"")) << text;
+  }
+}
+
 TEST_F(ToolServerTest, ANamedFunctionIsCalled) {
   const json named = {{"type", "function"}, {"function", {{"name", "weather"}}}};
   json body = chat("Weather?", {{"tools", tools()}, {"tool_choice", named}});
