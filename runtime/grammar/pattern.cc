@@ -77,7 +77,7 @@ class Pattern {
     at_ = from_start ? 1 : 0;
     const bool apart = at_ > 0 || end < text_.size();
     const int32_t node = alternatives(end, behind, apart ? Top::kAnchored : Top::kFree);
-    if (at_ != end) refuse("has a ) too many");
+    if (at_ != end) refuse("has an unmatched )");
     return from_start ? node : g_.loop(any, 0, -1, node);
   }
 
@@ -91,7 +91,7 @@ class Pattern {
   int32_t alternatives(size_t end, int32_t next, Top top) {
     std::vector<int32_t> choices = {sequence(end, next)};
     while (at_ < end && text_[at_] == '|') {
-      if (top == Top::kAnchored) refuse("has ^ or $ beside alternatives: put these into a group, ^(a|b)$");
+      if (top == Top::kAnchored) refuse("has ^ or $ next to alternatives: group them, as in ^(a|b)$");
       ++at_;
       choices.push_back(sequence(end, next));
     }
@@ -129,7 +129,7 @@ class Pattern {
   void skip_atom(size_t end) {
     const char c = text_[at_];
     if (c == '*' || c == '+' || c == '?' || c == '{') refuse("repeats nothing");
-    if (c == '^' || c == '$') refuse(str("has ", c, " inside: only at its ends it is supported"));
+    if (c == '^' || c == '$') refuse(str("has ", c, " inside: it is supported only at the ends"));
     if (c == '(') return skip_group(end);
     if (c == '[') return skip_class(end);
     if (c != '\\') {
@@ -145,9 +145,9 @@ class Pattern {
   void skip_group(size_t end) {
     int depth = 0;
     do {
-      if (at_ >= end) refuse("has a ( without )");
+      if (at_ >= end) refuse("has an unmatched (");
       const char c = text_[at_];
-      if (c == '(' && ++depth > kMaxGroups) refuse(str("has more than ", kMaxGroups, " groups within each other"));
+      if (c == '(' && ++depth > kMaxGroups) refuse(str("has more than ", kMaxGroups, " nested groups"));
       if (c == ')') --depth;
       if (c == '[') {
         skip_class(end);
@@ -161,7 +161,7 @@ class Pattern {
   void skip_class(size_t end) {
     ++at_;
     while (at_ < end && text_[at_] != ']') at_ += text_[at_] == '\\' ? 2 : 1;
-    if (at_ >= end) refuse("has a [ without ]");
+    if (at_ >= end) refuse("has an unmatched [");
     ++at_;
   }
 
@@ -179,9 +179,9 @@ class Pattern {
         ++at_;
         p->max = at_ < end && text_[at_] == '}' ? -1 : number(end);
       }
-      if (at_ >= end || text_[at_] != '}') refuse("has a { without }");
+      if (at_ >= end || text_[at_] != '}') refuse("has an unmatched {");
       ++at_;
-      if (p->max >= 0 && p->max < p->min) refuse("has a repetition whose end is before its begin");
+      if (p->max >= 0 && p->max < p->min) refuse("has a repetition whose maximum is below its minimum");
     } else {
       return;
     }
@@ -221,7 +221,7 @@ class Pattern {
     if (text_.substr(at_).starts_with("?:")) {
       at_ += 2;
     } else if (text_[at_] == '?') {
-      refuse("has a group that begins with (?, of which only (?: is supported");
+      refuse("has a group that begins with (?: only (?: is supported, and (?= and (?! directly after ^");
     }
     return alternatives(end - 1, next, Top::kNo);
   }
@@ -249,7 +249,7 @@ class Pattern {
       set.add_range(only(one), only(last));
     }
     ++at_;
-    if (inverse && !set.named.empty()) refuse("excludes a character beyond ASCII");
+    if (inverse && !set.named.empty()) refuse("excludes a non-ASCII character");
     return inverse ? inverted(set) : set;
   }
 

@@ -24,13 +24,13 @@ Grammar SchemaCompiler::grammar() {
   const int32_t space = g_.bytes(byte_set(" \t\r\n"), kReturnNode);
   const int32_t value = value_of(root, kReturnNode);
   g_.start = g_.loop(space, 0, kMaxSpaceBefore, value);
-  if (recurs_at_once(g_)) reader_.refuse(root, "has a $ref that leads to itself");
-  if (!drop_endless(&g_)) reader_.refuse(root, "has no finite answer: none is valid");
+  if (recurs_at_once(g_)) reader_.refuse(root, "has a $ref that refers to itself");
+  if (!drop_endless(&g_)) reader_.refuse(root, "allows no finite answer");
   return std::move(g_);
 }
 
 int32_t SchemaCompiler::value_of(SchemaPlace at, int32_t next) {
-  if (g_.nodes.size() > kMaxNodes) reader_.refuse(at, "makes the whole too large");
+  if (g_.nodes.size() > kMaxNodes) reader_.refuse(at, "makes the grammar too large");
   if (depth_ == kMaxDepth) reader_.refuse(at, str("is more than ", kMaxDepth, " schemas deep"));
   ++depth_;
   const bool followed = reader_.follow(&at);

@@ -75,7 +75,7 @@ const SchemaJson& SchemaReader::target(const SchemaPlace& at, const SchemaJson& 
   try {
     return root_.at(SchemaJson::json_pointer(without_percents(name.substr(1))));
   } catch (const SchemaJson::exception&) {
-    refuse(at, "has the $ref " + shown(name) + ", which leads nowhere");
+    refuse(at, "has the $ref " + shown(name) + ", which does not resolve");
   }
 }
 
@@ -85,7 +85,7 @@ bool SchemaReader::follow(SchemaPlace* at) const {
   for (const SchemaJson* schema : at->all) {
     SchemaList seen;
     while (has_alone(*schema, "$ref")) {
-      if (contains(seen, schema)) refuse(*at, "has a $ref that leads to itself");
+      if (contains(seen, schema)) refuse(*at, "has a $ref that refers to itself");
       seen.push_back(schema);
       const SchemaJson& ref = (*schema)["$ref"];
       schema = &target(*at, ref);
@@ -149,7 +149,7 @@ void SchemaReader::expand(SchemaPlace at, std::vector<Pending> pending, std::vec
     }
     if (const auto ref = schema.find("$ref"); ref != schema.end()) {
       const SchemaJson& to = target(here, *ref);
-      if (contains(above, &to)) refuse(here, "has a $ref that leads to itself");
+      if (contains(above, &to)) refuse(here, "has a $ref that refers to itself");
       pending.push_back({&to, ref->get<std::string>(), above});
     }
   }

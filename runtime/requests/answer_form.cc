@@ -110,7 +110,7 @@ std::shared_ptr<const Grammar> answer_grammar(const JsonFields& body, const orde
   std::shared_ptr<const Grammar> grammar;
   const auto use = [&](const char* field, std::shared_ptr<const Grammar> one) {
     if (one == nullptr) return;
-    if (grammar != nullptr) body.refuse(field, "is a second form of the answer: give one");
+    if (grammar != nullptr) body.refuse(field, "sets a second answer format: give only one");
     grammar = std::move(one);
   };
   use("response_format", of_response_format(body, whole));
@@ -131,7 +131,7 @@ PenaltySettings penalties_of(const JsonFields& body) {
   }
   const json* const last = body.find("repeat_last_n");
   if (penalties.any() && last != nullptr && *last != -1) {
-    body.refuse("repeat_last_n", "is not supported: penalties are of all tokens before, which is -1");
+    body.refuse("repeat_last_n", "is not supported: penalties always cover all earlier tokens (-1)");
   }
   return penalties;
 }

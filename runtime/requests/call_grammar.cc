@@ -104,7 +104,7 @@ std::shared_ptr<const Grammar> call_grammar(const ToolRequest& request, CallForm
   const int32_t calls = g.call(call, more);  // behind the first mark
   g.start = beside == BesideCalls::kText ? any_up_to(&g, kMark, calls, kReturnNode) : g.literal(kMark, calls);
   if (other != nullptr) g.start = g.split({g.start, g.append(*other)});
-  if (!drop_endless(&g)) throw_error(ExitCode::kBadInput, source, "have no finite call: none is valid");
+  if (!drop_endless(&g)) throw_error(ExitCode::kBadInput, source, "allow no finite call");
   g.text = str("calls ", request.definitions.dump(), beside == BesideCalls::kText ? " text" : "");
   if (other != nullptr) g.text += " or " + other->text;
   return std::make_shared<const Grammar>(std::move(g));

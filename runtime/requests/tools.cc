@@ -85,14 +85,14 @@ ordered_json function_of(const JsonFields& body, size_t index, const ordered_jso
     out[key] = item.value();
   }
   if (!out.contains("name") || !out["name"].is_string() || !is_name(out["name"])) {
-    refuse_tool(body, index, str("has no name of letters, digits, _, -, ., : and / (at most ", kMaxName, ")"));
+    refuse_tool(body, index, str("needs a name of letters, digits, _, -, ., : and / (at most ", kMaxName, ")"));
   }
   if (out.contains("description") && !out["description"].is_string()) {
-    refuse_tool(body, index, "has a description that is no text");
+    refuse_tool(body, index, "has a description that is not a string");
   }
   if (!out.contains("parameters")) out["parameters"] = {{"type", "object"}, {"properties", ordered_json::object()}};
   if (!out["parameters"].is_object() || out["parameters"].value("type", ordered_json("object")) != "object") {
-    refuse_tool(body, index, "has parameters that are no schema of an object");
+    refuse_tool(body, index, "has parameters that are not an object schema");
   }
   return out;
 }
@@ -126,7 +126,7 @@ void read_choice(const JsonFields& body, ToolStyle style, ToolRequest* request) 
   request->choice = ToolChoice::kRequired;
   if (name.empty()) return;
   std::erase_if(request->tools, [&](const Tool& tool) { return tool.name != name; });
-  if (request->tools.empty()) body.refuse(kField, "names no function of the tools");
+  if (request->tools.empty()) body.refuse(kField, "names a function that is not among the tools");
   request->count = CallCount::kOne;
 }
 
@@ -152,7 +152,7 @@ ToolRequest tools_of(const JsonFields& body, const ordered_json& whole, ToolStyl
       const ordered_json function = function_of(body, definitions.size(), tool, style);
       const std::string name = function["name"];
       if (std::any_of(request.tools.begin(), request.tools.end(), [&](const Tool& t) { return t.name == name; })) {
-        refuse_tool(body, definitions.size(), "has the name of another tool, " + shown(name));
+        refuse_tool(body, definitions.size(), "repeats the name of another tool, " + shown(name));
       }
       request.tools.push_back({name, parameters_of(function["parameters"]), is_strict(tool, style)});
       definitions.push_back({{"type", "function"}, {"function", function}});

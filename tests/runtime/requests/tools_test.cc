@@ -169,16 +169,17 @@ TEST(Tools, AreRefusedByName) {
   refused("[5]", "", "tools[0] has the type 5");
   refused(R"([{"type":"web_search"}])", "", "tools[0] has the type \"web_search\": only \"function\"");
   refused(R"([{"type":"function"}])", "", "tools[0] has no function");
-  refused(R"([{"type":"function","function":{}}])", "", "tools[0] has no name");
-  refused(R"([{"type":"function","function":{"name":"a b"}}])", "", "tools[0] has no name of letters");
+  refused(R"([{"type":"function","function":{}}])", "", "tools[0] needs a name");
+  refused(R"([{"type":"function","function":{"name":"a b"}}])", "", "tools[0] needs a name of letters");
   refused(R"([{"type":"function","function":{"name":"a","x":1}}])", "", "tools[0] has \"x\", which is not");
-  refused(R"([{"type":"function","function":{"name":"a","description":1}}])", "", "a description that is no text");
-  refused(R"([{"type":"function","function":{"name":"a","parameters":[]}}])", "", "parameters that are no schema");
-  refused(R"([{"type":"function","function":{"name":"a","parameters":{"type":"string"}}}])", "", "no schema of an");
+  refused(R"([{"type":"function","function":{"name":"a","description":1}}])", "", "a description that is not a string");
+  refused(R"([{"type":"function","function":{"name":"a","parameters":[]}}])", "", "parameters that are not an object");
+  refused(R"([{"type":"function","function":{"name":"a","parameters":{"type":"string"}}}])", "",
+          "not an object schema");
   refused(R"([{"type":"function","function":{"name":"a"}},{"type":"function","function":{"name":"a"}}])", "",
-          "tools[1] has the name of another tool");
+          "tools[1] repeats the name of another tool");
   refused(kTools, R"(,"tool_choice":"any")", "tool_choice \"any\" is not supported");
-  refused(kTools, R"(,"tool_choice":{"type":"function","function":{"name":"x"}})", "names no function");
+  refused(kTools, R"(,"tool_choice":{"type":"function","function":{"name":"x"}})", "names a function that is not");
   refused("[]", R"(,"tool_choice":"required")", "tool_choice \"required\" needs tools");
   refused(R"([{"type":"function","function":{"name":"a","strict":1}}])", "", "tools[0] has the strict 1, not true or");
   refused("[]", R"(,"response_format":{"type":"json_schema","json_schema":{"schema":{},"strict":"yes"}})",

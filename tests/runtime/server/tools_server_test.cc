@@ -238,14 +238,14 @@ TEST_F(ToolServerTest, AResponseByASchema) {
 TEST_F(ToolServerTest, WhatAResponseCannotHaveIsRefusedByName) {
   const std::vector<std::pair<json, const char*>> cases = {
       {{{"input", nullptr}}, "input is missing"},
-      {{{"input", 5}}, "input 5 must be text or a list"},
-      {{{"input", json::array()}}, "input [] must be text or a list"},
+      {{{"input", 5}}, "input 5 must be a string or a list"},
+      {{{"input", json::array()}}, "input [] must be a string or a list"},
       {{{"input", json::array({5})}}, "input[0] is not an object"},
       {{{"input", {{{"role", "tool"}, {"content", "x"}}}}}, "input[0] has the role \"tool\""},
       {{{"input", {{{"type", "item_reference"}, {"id", "x"}}}}}, "input[0] has the type \"item_reference\""},
       {{{"input", {{{"role", "user"}, {"content", {{{"type", "input_image"}}}}}}}}, "has an image"},
-      {{{"input", {{{"type", "function_call_output"}, {"output", "x"}}}}}, "input[0] has no text as its call_id"},
-      {{{"input", {{{"role", "assistant"}, {"content", "x"}}}}}, "does not end with a message of the user"},
+      {{{"input", {{{"type", "function_call_output"}, {"output", "x"}}}}}, "input[0] needs a string as its call_id"},
+      {{{"input", {{{"role", "assistant"}, {"content", "x"}}}}}, "must end with a user or tool message"},
       {{{"previous_response_id", "resp_1"}}, "previous_response_id \"resp_1\" is not supported"},
       {{{"store", true}}, "store true is not supported: only false is"},
       {{{"background", true}}, "background true is not supported"},
