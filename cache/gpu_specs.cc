@@ -179,7 +179,7 @@ GpuSpec spec_of_figures(const std::string& text) {
     const auto* const found =
         std::find_if(std::begin(figures), std::end(figures), [&](const auto& f) { return key == f.first; });
     if (found == std::end(figures) || key.size() == part.size())
-      refuse_figures(str("'", part, "' is none of vram=, bandwidth=, link=, tflops= and tops="));
+      refuse_figures(str("'", part, "' is not one of vram=, bandwidth=, link=, tflops= and tops="));
     if (*found->second > 0) refuse_figures(str("'", key, "' is given twice"));
     *found->second = figure(key, part.substr(key.size() + 1), key == "vram" ? &gib : nullptr);
     begin = end + 1;

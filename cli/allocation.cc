@@ -19,7 +19,7 @@ std::atomic<bool> ran_out{false};
 std::terminate_handler previous = nullptr;
 
 [[noreturn]] void exit_without_memory() {
-  constexpr std::string_view kMessage = "error: no memory is left, outside the budgets\n";
+  constexpr std::string_view kMessage = "error: out of memory outside the budgets\n";
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
   ::_exit(kDoesNotFit);
 }

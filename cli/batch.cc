@@ -97,7 +97,7 @@ class RequestBatch {
   std::vector<RequestFile::Line> own_lines() {
     std::error_code error;
     if (std::filesystem::equivalent(args_.requests, args_.results, error)) {
-      throw_error(ExitCode::kUsage, args_.results, "is the file of requests: -o needs another");
+      throw_error(ExitCode::kUsage, args_.results, "is the request file: give -o another file");
     }
     std::vector<RequestFile::Line> lines = file_.lines();
     std::erase_if(lines, [this](const RequestFile::Line& line) { return !file_.owns(line, args_.shard); });

@@ -152,7 +152,7 @@ class ChatProgram {
       if (outcome == Outcome::kEnd) return false;
       if (second) *code = ExitCode::kInterrupted;
       if (second) return false;
-      console_.progress().print_line("Ctrl-C again ends the chat");
+      console_.progress().print_line("press Ctrl-C again to end the chat");
     }
   }
 
@@ -226,7 +226,7 @@ class ChatProgram {
     const std::string text = document_text(path, {.limit = engine_.document_limit(), .interrupt = interrupt.flag()});
     more_ += (more_.empty() ? "" : "\n\n") + text;
     console_.progress().print_line(
-        str(visible_name(path), ": ", format_bytes(text.size()), " of text, which go before the next question"));
+        str(visible_name(path), ": ", format_bytes(text.size()), " of text, read before the next question"));
   }
 
   void show_stats() {

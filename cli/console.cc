@@ -94,7 +94,7 @@ void Console::report_trace(const TraceSummary& trace) {
 void Console::note_device(const Device& device) {
   if (!output_.quiet && !device.fallback_reason().empty()) {
     const std::string unused = unused_gpu("/dev");
-    progress_.print_line(unused.empty() ? "--device auto takes the CPU: " + device.fallback_reason() : unused);
+    progress_.print_line(unused.empty() ? "--device auto uses the CPU: " + device.fallback_reason() : unused);
   }
 }
 
@@ -107,8 +107,7 @@ void Console::note_engine(const Engine& engine) {
   note_weights(engine.weights_note());
   note_weights(preset_note(output_.preset));
   note_weights(engine.cache_note());
-  if (engine.config().images)
-    note_weights("the part of the model that reads images is not loaded: it reads text alone");
+  if (engine.config().images) note_weights("the model's vision part is not loaded: this program reads only text");
 }
 
 void Console::note_result(const GenerateResult& result) {

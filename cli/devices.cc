@@ -37,7 +37,7 @@ std::deque<Engine> open_engines(const EngineOptions& options, const std::vector<
 }
 
 std::string format_lost(const DeviceOptions& device, const std::string& why, const std::string& document) {
-  return str(device_name(device), " is lost with ", document, ": ", why, "; the other devices continue");
+  return str(device_name(device), " failed on ", document, ": ", why, "; the other devices continue");
 }
 
 std::string format_batch(const BatchOutcome& outcome, const char* answered, const std::vector<DeviceOptions>& devices) {

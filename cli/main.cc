@@ -47,7 +47,7 @@ int run(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return fail(
         ExitCode::kDoesNotFit,
-        "no memory is left, outside the budgets\n  Lower --host-mem or the context, or give the program more memory");
+        "out of memory outside the budgets\n  Lower --host-mem or the context, or give the program more memory");
   } catch (const std::exception& error) {
     return fail(ExitCode::kInternal, error.what());
   }

@@ -7,7 +7,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-speculate=no targets=(headrace)
+speculate=no targets=(headrace headrace_manual)
 if [ "${1:-}" = speculate ]; then
   speculate=yes targets+=(make_smollm2_64k)
   shift
@@ -22,6 +22,7 @@ if ! cmake --preset release -DHEADRACE_CUDA="${HEADRACE_CUDA:-AUTO}" >build/rele
   exit 1
 fi
 cmake --build build/release -j "${JOBS:-$(nproc)}" --target "${targets[@]}" >&2
+echo "To install the program, its man page and bash completion: cmake --install $root/build/release" >&2
 if [ "$speculate" = yes ]; then
   model=$(bash tests/smollm2_64k.sh build/release)
   set -- --spec-type draft-eagle3 -md tests/data/eagle3 "$@"

@@ -50,7 +50,7 @@ class Summarizer {
 
   ExitCode run() {
     if (files_.empty()) {
-      console_.progress().print_line("no document is of this shard");
+      console_.progress().print_line("this shard has no documents");
       return ExitCode::kDone;
     }
     BatchOptions batch;
@@ -116,7 +116,7 @@ class Summarizer {
     if (args_.out_dir.empty()) return;
     std::error_code error;
     std::filesystem::create_directories(args_.out_dir, error);
-    if (error) throw_error(ExitCode::kStorage, args_.out_dir, "cannot be made: " + error.message());
+    if (error) throw_error(ExitCode::kStorage, args_.out_dir, "cannot be created: " + error.message());
     const std::vector<std::string> names = summary_files(all_files_, args_.format);
     for (size_t i = 0; i < names.size(); ++i) out_files_[all_files_[i]] = args_.out_dir + "/" + names[i];
   }

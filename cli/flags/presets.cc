@@ -29,7 +29,7 @@ Preset specpv() {
                        {"--block-queries", "tree", kNoBlocks},
                        {"--block-window", "128", kNoBlocks}},
           .differences = {"the window begins at a multiple of 64 tokens, so it has 128 to 191 tokens and not 128",
-                          "no token between blocks and window is left out (SpecPV: up to 15)",
+                          "no tokens between the blocks and the window are skipped (SpecPV: up to 15)",
                           "partial steps begin at 4,288 tokens (SpecPV: 4,257)",
                           "the tree has 60 nodes, where SpecPV's scripts time 40 to 60 and choose",
                           "block scores are summed in f32 (SpecPV: bf16)", "a refresh corrects the draft's rows, too",

@@ -190,7 +190,7 @@ std::string format_contradiction(const GenerateResult& result, const std::string
 std::string format_cut(const GenerateResult& result, int64_t most_tokens) {
   if (result.finish_reason != FinishReason::kLength) return "";
   const auto tokens = static_cast<int64_t>(result.token_ids.size());
-  const std::string after = str("the answer is cut after ", format_count(tokens), tokens == 1 ? " token" : " tokens");
+  const std::string after = str("the answer was cut after ", format_count(tokens), tokens == 1 ? " token" : " tokens");
   if (most_tokens >= 0 && tokens >= most_tokens) return after + ": -n allows more (-n -1: as many as fit)";
   return after + ": the context is full (-c)";
 }
@@ -233,7 +233,7 @@ std::string format_summary_line(const GenerateResult& result) {
   const PartTotals before = totals_of(result.parts);
   const std::string parts =
       result.parts.empty() ? ""
-                           : str(" behind ", result.parts.size(), " parts with ", format_count(before.prompt_tokens),
+                           : str(" after ", result.parts.size(), " parts with ", format_count(before.prompt_tokens),
                                  " tokens in ", format_duration(before.ms / 1e3));
   return str(format_count(result.prompt_tokens), " tokens in", cut, reused, parts, ", ",
              format_count(static_cast<int64_t>(result.token_ids.size())), " out, ",

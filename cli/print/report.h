@@ -18,7 +18,7 @@ std::string format_report(const GenerateResult& result, const std::string& engin
 // (runtime/commands/report.h).
 std::string format_contradiction(const GenerateResult& result, const std::string& measured);
 
-// "the answer is cut after 256 tokens: -n allows more (-n -1: as many as fit)"; empty: it ended by itself, or by
+// "the answer was cut after 256 tokens: -n allows more (-n -1: as many as fit)"; empty: it ended by itself, or by
 // Ctrl-C. `most_tokens`: as in format_report().
 std::string format_cut(const GenerateResult& result, int64_t most_tokens);
 

@@ -73,11 +73,11 @@ std::string hint_for(int error) {
     case EROFS:
       return "This user may not write there: name another folder.";
     case ENOENT:
-      return "There is no such folder: make it, or name another one.";
+      return "The folder does not exist: create it, or name another one.";
     case ENOTDIR:
       return "The path is a file, or leads through one: name a folder.";
     case EIO:
-      return "The disk or its cable fails: see the system's log (dmesg).";
+      return "The disk or its cable may be failing: see the system's log (dmesg).";
     default:
       return "";
   }
@@ -267,7 +267,7 @@ void replace_file(const std::string& path, const std::string& beside, std::strin
 
 std::string unused_name(const std::string& path) {
   uint64_t number = 0;
-  if (::getentropy(&number, sizeof number) != 0) storage_error(path, "a random name cannot be made", errno);
+  if (::getentropy(&number, sizeof number) != 0) storage_error(path, "a random name cannot be generated", errno);
   char text[24];
   std::snprintf(text, sizeof text, ".%016llx.tmp", static_cast<unsigned long long>(number));
   return path + text;

@@ -79,9 +79,10 @@ void ExtentVerifier::verify(const FileRequest& read) {
   for (uint64_t done = 0; done < read.bytes;) {
     const uint64_t offset = read.offset + done, bytes = options_.cut.block_bytes(offset);
     if (sum_of(data.subspan(done, bytes)) != sums_[options_.cut.block(offset)]) {
-      throw_error(ExitCode::kStorage, options_.name,
-                  str("the ", bytes, " bytes at offset ", offset, " are not what was written there (their checksum)"),
-                  "The disk, or the memory, fails: spill to another one (--spill), and see the system's log (dmesg).");
+      throw_error(
+          ExitCode::kStorage, options_.name,
+          str("the ", bytes, " bytes at offset ", offset, " are not what was written there (their checksum)"),
+          "The disk or the memory may be failing: spill to another disk (--spill), and see the system's log (dmesg).");
     }
     done += bytes;
   }

@@ -31,7 +31,7 @@ constexpr size_t kKeptErrorBytes = 4 * kKiB, kChildReadBytes = 64 * kKiB, kStack
 struct Pipe {
   Pipe() {
     if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-      throw_error(ExitCode::kDoesNotFit, "a pipe", str("cannot be had: ", std::strerror(errno)));
+      throw_error(ExitCode::kDoesNotFit, "a pipe", str("cannot be created: ", std::strerror(errno)));
   }
   ~Pipe() {
     close_end(0);

@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 std::string cannot_open(const std::string& path, int error) {
   std::error_code ignored;
   if (error == ENOENT && fs::is_symlink(path, ignored)) {
-    return "is a link to " + fs::read_symlink(path, ignored).string() + ", which is not there";
+    return "is a link to " + fs::read_symlink(path, ignored).string() + ", which does not exist";
   }
   return str("cannot be opened: ", std::strerror(error));
 }

@@ -77,7 +77,7 @@ void JsonText::literal(std::string_view word) {
 
 void JsonText::end() {
   peek();
-  if (at_ < text_.size()) refuse("there is more behind it");
+  if (at_ < text_.size()) refuse("there is more after it");
 }
 
 std::string JsonText::string() {
@@ -86,7 +86,7 @@ std::string JsonText::string() {
   while (close < text_.size() && text_[close] != '"') close += text_[close] == '\\' ? 2 : 1;
   if (close >= text_.size()) {
     at_ = text_.size();
-    refuse(str("the string of byte ", quote, " has no end"));
+    refuse(str("the string at byte ", quote, " has no end"));
   }
   std::string out;
   out.reserve(close - at_);  // no escape is shorter than what it stands for

@@ -126,7 +126,7 @@ class JsonReader {
 
   void check_new(bool added, const std::string& key) const {
     if (added || duplicates_ == DuplicateKeys::kLastWins) return;
-    throw_error(ExitCode::kBadInput, text_.source(), str("the key ", shown(key), " comes twice in one object"));
+    throw_error(ExitCode::kBadInput, text_.source(), str("the key ", shown(key), " occurs twice in one object"));
   }
 
   JsonText& text_;

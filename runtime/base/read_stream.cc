@@ -95,7 +95,7 @@ std::unique_ptr<ByteSource> open_source(const std::string& path) {
   const auto check = [&path](uint64_t bytes) {
     if (bytes <= kMaxStreamBytes) return;
     throw_error(ExitCode::kBadInput, stream_name(path),
-                str("has ", bytes, " bytes or more: of what is no regular file ", kMaxStreamBytes, " are read at most"),
+                str("has ", bytes, " bytes or more; the limit for what is not a regular file is ", kMaxStreamBytes),
                 "Write it to a file first");
   };
   return std::make_unique<OwnedBytes>(read_stream(path, check), stream_name(path));
@@ -121,7 +121,7 @@ bool StreamLines::next(std::string* line) {
     if (newline != std::string::npos) return true;
     if (line->size() > kMaxStreamBytes) {
       throw_error(ExitCode::kBadInput, "standard input",
-                  str("has a line of more than ", kMaxStreamBytes, " bytes, which is the most that is read"));
+                  str("has a line of more than ", kMaxStreamBytes, " bytes, the limit"));
     }
   }
   return !line->empty();

@@ -139,7 +139,7 @@ class Batch {
     try {
       run_document(job, key);
     } catch (const std::bad_alloc&) {
-      throw_error(ExitCode::kDoesNotFit, job.file, "there is no memory left for it, outside the budgets",
+      throw_error(ExitCode::kDoesNotFit, job.file, "out of memory outside the budgets",
                   "Lower --host-mem, or give the program more memory.");
     }
   }
@@ -191,7 +191,7 @@ class Batch {
       fail(job,
            Error({.code = ExitCode::kInternal,
                   .where = job.file,
-                  .what = "two devices were lost with it, the second by " + lost.why,
+                  .what = "two devices failed on it, the second with " + lost.why,
                   .hint = ""}),
            key);
     }

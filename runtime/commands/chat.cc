@@ -46,18 +46,19 @@ ChatLine parse_chat_line(std::string_view line) {
   for (const auto& [command, kind] : {std::pair("/save", Kind::kSave), std::pair("/read", Kind::kRead)}) {
     if (name != command) continue;
     if (!argument.empty()) return {.kind = kind, .text = argument};
-    return {.kind = Kind::kWrong, .text = str(command, " needs the name of a file: ", command, " FILE")};
+    return {.kind = Kind::kWrong, .text = str(command, " needs a file name: ", command, " FILE")};
   }
   constexpr std::pair<std::string_view, Kind> kPlain[] = {
       {"/new", Kind::kNew}, {"/stats", Kind::kStats}, {"/help", Kind::kHelp}, {"/quit", Kind::kQuit}};
   for (const auto& [command, kind] : kPlain) {
     if (name != command) continue;
-    if (!argument.empty()) return {.kind = Kind::kWrong, .text = str(command, " takes nothing, not '", argument, "'")};
+    if (!argument.empty())
+      return {.kind = Kind::kWrong, .text = str(command, " takes no argument, but got '", argument, "'")};
     return {.kind = kind, .text = ""};
   }
-  return {
-      .kind = Kind::kWrong,
-      .text = str("'", name, "' is no command: /help lists them. A question that begins with / needs a space first")};
+  return {.kind = Kind::kWrong,
+          .text = str("'", name,
+                      "' is not a command (/help lists them); put a space before a question that begins with /")};
 }
 
 bool ChatInput::add(std::string_view line) {
@@ -122,10 +123,11 @@ GenerateResult Chat::run(const std::vector<int32_t>& ids, int64_t most_tokens, c
   const auto tokens = static_cast<int64_t>(ids.size()), limit = engine_.context_limit();
   if (tokens + 1 > limit) {
     throw_error(ExitCode::kBadInput, "the conversation",
-                str("has ", tokens, " tokens with this, the context holds ", limit, " with the answer"),
-                turns_.empty() ? "--long split reads summaries of its parts, --truncate middle cuts it. Or give less "
-                                 "text, or raise -c if the model allows"
-                               : "Ask less, or start over with /new; -c raises the context if the model allows");
+                str("has ", tokens, " tokens with this question; the context holds ", limit, ", the answer included"),
+                turns_.empty()
+                    ? "--long split reads summaries of its parts, --truncate middle cuts it. Or give less "
+                      "text, or raise -c if the model allows"
+                    : "Ask a shorter question, or start over with /new; -c raises the context if the model allows");
   }
   GenerateOptions run = options_.generate;
   run.keep = KeepRows::kAll;

@@ -47,7 +47,7 @@ PlanWord plan_word(const std::string& word) {
   if (is_there(word) || word.find('/') != std::string::npos || word.ends_with(".gguf")) return PlanWord::kModel;
   for (std::string& card : card_names()) names.push_back(std::move(card));
   throw_error(ExitCode::kUsage, "headrace plan",
-              str("'", printable(word), "' is no model, shape, card or number of tokens", did_you_mean(word, names)),
+              str("'", printable(word), "' is not a model, shape, card or number of tokens", did_you_mean(word, names)),
               "headrace bench --list-shapes prints the shapes; the cards are " + comma_list(card_names()));
 }
 

@@ -20,8 +20,8 @@ std::vector<int32_t> Engine::encode(const ChatMessages& messages) const {
   const bool thinking = impl_->options.thinking && !messages.no_thinking;
   if (impl_->chat) return encode_chat(*impl_->tokenizer, *impl_->chat, messages, thinking);
   if (!messages.earlier.empty()) {
-    throw_error(ExitCode::kBadInput, "messages", "hold a conversation, and there is no chat template to render it",
-                "Give one by --chat-template or --chat-template-file");
+    throw_error(ExitCode::kBadInput, "messages", "hold a conversation, but there is no chat template to render it",
+                "Give one with --chat-template or --chat-template-file");
   }
   return encode_plain(messages.system.empty() ? messages.user : messages.system + "\n\n" + messages.user);
 }
@@ -33,8 +33,8 @@ std::vector<int32_t> Engine::encode_conversation(const Conversation& conversatio
     return impl_->tokenizer->encode(parts, AddBos::kNo);
   }
   if (!conversation.tools.is_null()) {
-    throw_error(ExitCode::kBadInput, "tools", "are given, and there is no chat template that has them",
-                "Give one by --chat-template-file");
+    throw_error(ExitCode::kBadInput, "tools", "need a chat template that supports them",
+                "Give one with --chat-template-file");
   }
   ChatMessages messages;
   for (const auto& message : conversation.messages) {
@@ -55,7 +55,7 @@ CallForm Engine::call_form() const { return impl_->chat_traits.calls; }
 std::vector<TextPart> Engine::render(const ChatMessages& messages) const {
   if (!impl_->chat) {
     throw_error(ExitCode::kUsage, model_path(), "there is no chat template to render a conversation",
-                "Give one by --chat-template or --chat-template-file");
+                "Give one with --chat-template or --chat-template-file");
   }
   return render_chat(*impl_->tokenizer, *impl_->chat, messages, impl_->options.thinking);
 }

@@ -90,7 +90,7 @@ ByteSet byte_set(std::string_view bytes) {
 }
 
 // By the automaton of Knuth, Morris and Pratt.
-int32_t any_up_to(Grammar* g, std::string_view mark, int32_t next) {
+int32_t any_up_to(Grammar* g, std::string_view mark, int32_t next, int32_t without) {
   std::vector<size_t> fall(mark.size() + 1, 0);  // the longest end of mark[0, i) that begins it
   for (size_t i = 1; i < mark.size(); ++i) {
     size_t k = fall[i];
@@ -110,6 +110,7 @@ int32_t any_up_to(Grammar* g, std::string_view mark, int32_t next) {
     for (size_t k = 0; k <= mark.size(); ++k) {
       if (to[k].any()) choices.push_back(g->bytes(to[k], k < mark.size() ? place[k] : next));
     }
+    if (without >= 0) choices.push_back(without);
     g->settle(place[i], g->split(choices));
   }
   return place[0];

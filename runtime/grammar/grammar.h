@@ -51,8 +51,9 @@ constexpr int32_t kReturnNode = 0;
 ByteSet byte_range(int first, int last);
 ByteSet byte_set(std::string_view bytes);
 
-// Any text up to and including the mark, which is not empty.
-int32_t any_up_to(Grammar* grammar, std::string_view mark, int32_t next);
+// Any text up to and including the mark, which is not empty. `without`: what may follow a text that does not have the
+// mark; -1: nothing.
+int32_t any_up_to(Grammar* grammar, std::string_view mark, int32_t next, int32_t without = -1);
 
 // Removes choices that no finite text completes. False: nothing is left.
 bool drop_endless(Grammar* grammar);

@@ -231,7 +231,25 @@ std::optional<int32_t> bounded(Grammar* g, const NumberBounds& bounds, bool whol
   return g->split(choices);
 }
 
+bool less(const Bound& a, const Bound& b) {
+  const bool below = a.digits.starts_with('-');
+  if (below != b.digits.starts_with('-')) return below;
+  return below ? less(decimal(b.digits), decimal(a.digits)) : less(decimal(a.digits), decimal(b.digits));
+}
+
 }  // namespace
+
+void NumberBounds::narrow_low(Bound bound) {
+  const bool same = low && !less(*low, bound) && !less(bound, *low);
+  if (same) bound.exclusive = bound.exclusive || low->exclusive;
+  if (!low || same || less(*low, bound)) low = std::move(bound);
+}
+
+void NumberBounds::narrow_high(Bound bound) {
+  const bool same = high && !less(*high, bound) && !less(bound, *high);
+  if (same) bound.exclusive = bound.exclusive || high->exclusive;
+  if (!high || same || less(bound, *high)) high = std::move(bound);
+}
 
 std::optional<int32_t> json_integer(Grammar* g, const NumberBounds& bounds, int32_t next) {
   return bounded(g, bounds, true, next);

@@ -43,10 +43,15 @@ struct NumberBounds {
   };
   std::optional<Bound> low, high;
   bool any() const { return low || high; }
+  void narrow_low(Bound bound);  // to the greater of the two
+  void narrow_high(Bound bound);
 };
 // With bounds there are no exponents. None: no number is within them.
 std::optional<int32_t> json_integer(Grammar* g, const NumberBounds& bounds, int32_t next);
 std::optional<int32_t> json_number(Grammar* g, const NumberBounds& bounds, int32_t next);
+// Multiples of `factor`, a decimal number above 0, without exponent and of any length. None: the factor has too many
+// digits.
+std::optional<int32_t> json_multiple(Grammar* g, std::string_view factor, bool whole, int32_t next);
 
 // A list of `min` to `max` (-1: any number) elements; `element` ends with kReturn.
 int32_t json_array(Grammar* g, int32_t element, int32_t min, int32_t max, int32_t next);

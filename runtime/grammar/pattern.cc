@@ -31,6 +31,13 @@ CharSet inverted(const CharSet& set) {
   return other;
 }
 
+bool ends_with_dollar(std::string_view text) {
+  if (!text.ends_with('$')) return false;
+  size_t slashes = 0;
+  while (slashes + 1 < text.size() && text[text.size() - 2 - slashes] == '\\') ++slashes;
+  return slashes % 2 == 0;
+}
+
 // The set of \d, \w, \s and their opposites. None: another escape.
 std::optional<CharSet> class_of(char c) {
   CharSet set;
@@ -64,13 +71,13 @@ class Pattern {
 
   int32_t body(int32_t next) {
     const bool from_start = text_.starts_with('^');
-    const size_t end = text_.size() - (ends_with_dollar() ? 1 : 0);
+    const size_t end = text_.size() - (ends_with_dollar(text_) ? 1 : 0);
     const int32_t any = json_any_char(&g_, kReturnNode);
     const int32_t behind = end < text_.size() ? next : g_.loop(any, 0, -1, next);
     at_ = from_start ? 1 : 0;
     const bool apart = at_ > 0 || end < text_.size();
     const int32_t node = alternatives(end, behind, apart ? Top::kAnchored : Top::kFree);
-    if (at_ != end) refuse("has a ) too many");
+    if (at_ != end) refuse("has an unmatched )");
     return from_start ? node : g_.loop(any, 0, -1, node);
   }
 
@@ -81,17 +88,10 @@ class Pattern {
     int32_t min = 1, max = 1;
   };
 
-  bool ends_with_dollar() const {
-    if (!text_.ends_with('$')) return false;
-    size_t slashes = 0;
-    while (slashes + 1 < text_.size() && text_[text_.size() - 2 - slashes] == '\\') ++slashes;
-    return slashes % 2 == 0;
-  }
-
   int32_t alternatives(size_t end, int32_t next, Top top) {
     std::vector<int32_t> choices = {sequence(end, next)};
     while (at_ < end && text_[at_] == '|') {
-      if (top == Top::kAnchored) refuse("has ^ or $ beside alternatives: put these into a group, ^(a|b)$");
+      if (top == Top::kAnchored) refuse("has ^ or $ next to alternatives: group them, as in ^(a|b)$");
       ++at_;
       choices.push_back(sequence(end, next));
     }
@@ -129,7 +129,7 @@ class Pattern {
   void skip_atom(size_t end) {
     const char c = text_[at_];
     if (c == '*' || c == '+' || c == '?' || c == '{') refuse("repeats nothing");
-    if (c == '^' || c == '$') refuse(str("has ", c, " inside: only at its ends it is supported"));
+    if (c == '^' || c == '$') refuse(str("has ", c, " inside: it is supported only at the ends"));
     if (c == '(') return skip_group(end);
     if (c == '[') return skip_class(end);
     if (c != '\\') {
@@ -145,9 +145,9 @@ class Pattern {
   void skip_group(size_t end) {
     int depth = 0;
     do {
-      if (at_ >= end) refuse("has a ( without )");
+      if (at_ >= end) refuse("has an unmatched (");
       const char c = text_[at_];
-      if (c == '(' && ++depth > kMaxGroups) refuse(str("has more than ", kMaxGroups, " groups within each other"));
+      if (c == '(' && ++depth > kMaxGroups) refuse(str("has more than ", kMaxGroups, " nested groups"));
       if (c == ')') --depth;
       if (c == '[') {
         skip_class(end);
@@ -161,7 +161,7 @@ class Pattern {
   void skip_class(size_t end) {
     ++at_;
     while (at_ < end && text_[at_] != ']') at_ += text_[at_] == '\\' ? 2 : 1;
-    if (at_ >= end) refuse("has a [ without ]");
+    if (at_ >= end) refuse("has an unmatched [");
     ++at_;
   }
 
@@ -179,9 +179,9 @@ class Pattern {
         ++at_;
         p->max = at_ < end && text_[at_] == '}' ? -1 : number(end);
       }
-      if (at_ >= end || text_[at_] != '}') refuse("has a { without }");
+      if (at_ >= end || text_[at_] != '}') refuse("has an unmatched {");
       ++at_;
-      if (p->max >= 0 && p->max < p->min) refuse("has a repetition whose end is before its begin");
+      if (p->max >= 0 && p->max < p->min) refuse("has a repetition whose maximum is below its minimum");
     } else {
       return;
     }
@@ -221,7 +221,7 @@ class Pattern {
     if (text_.substr(at_).starts_with("?:")) {
       at_ += 2;
     } else if (text_[at_] == '?') {
-      refuse("has a group that begins with (?, of which only (?: is supported");
+      refuse("has a group that begins with (?: only (?: is supported, and (?= and (?! directly after ^");
     }
     return alternatives(end - 1, next, Top::kNo);
   }
@@ -249,7 +249,7 @@ class Pattern {
       set.add_range(only(one), only(last));
     }
     ++at_;
-    if (inverse && !set.named.empty()) refuse("excludes a character beyond ASCII");
+    if (inverse && !set.named.empty()) refuse("excludes a non-ASCII character");
     return inverse ? inverted(set) : set;
   }
 
@@ -305,34 +305,20 @@ class Pattern {
   size_t at_ = 0;
 };
 
-struct Format {
-  std::string_view name, pattern;
-};
-// A date has its month's days; 29 February is left out, because it depends on the year.
-#define HEADRACE_DATE \
-  "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
-#define HEADRACE_TIME "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-#define HEADRACE_BYTE "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-#define HEADRACE_PATH "[a-zA-Z0-9._~!$&'()*+,;=:@-]"
-#define HEADRACE_LABEL "[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
-constexpr auto kFormats = std::to_array<Format>({
-    {"date", "^" HEADRACE_DATE "$"},
-    {"time", "^" HEADRACE_TIME "$"},
-    {"date-time", "^" HEADRACE_DATE "T" HEADRACE_TIME "$"},
-    {"uuid", "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"},
-    {"ipv4", "^" HEADRACE_BYTE "(\\." HEADRACE_BYTE "){3}$"},
-    {"ipv6", "^[0-9a-fA-F]{1,4}(:[0-9a-fA-F]{1,4}){7}$"},
-    {"hostname", "^" HEADRACE_LABEL "(\\." HEADRACE_LABEL "){0,3}$"},
-    {"email", "^[a-zA-Z0-9_+-]+(\\.[a-zA-Z0-9_+-]+){0,8}@" HEADRACE_LABEL "(\\." HEADRACE_LABEL "){1,3}$"},
-    {"uri",
-     "^[a-z][a-z0-9+.-]{1,15}:(//" HEADRACE_LABEL "(\\." HEADRACE_LABEL "){0,3}(:[1-9][0-9]{0,4})?|" HEADRACE_PATH
-     "+)(/" HEADRACE_PATH "*)*(\\?[a-zA-Z0-9._~!$&'()*+,;=:@/-]*)?(#[a-zA-Z0-9._~!$&'()*+,;=:@/-]*)?$"},
-});
-#undef HEADRACE_DATE
-#undef HEADRACE_TIME
-#undef HEADRACE_BYTE
-#undef HEADRACE_PATH
-#undef HEADRACE_LABEL
+// Behind the group that begins at `at`; npos: it has no end.
+size_t group_end(std::string_view text, size_t at) {
+  int depth = 0;
+  bool in_class = false;
+  for (; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '\\') ++at;
+    if (c == '[' || c == ']') in_class = c == '[';
+    if (in_class) continue;
+    if (c == '(') ++depth;
+    if (c == ')' && --depth == 0) return at + 1;
+  }
+  return std::string_view::npos;
+}
 
 }  // namespace
 
@@ -340,16 +326,21 @@ int32_t pattern_body(Grammar* g, std::string_view pattern, const std::string& so
   return Pattern(g, pattern, source).body(next);
 }
 
-std::string_view format_pattern(std::string_view format) {
-  const auto found =
-      std::find_if(kFormats.begin(), kFormats.end(), [format](const Format& f) { return f.name == format; });
-  return found == kFormats.end() ? std::string_view() : found->pattern;
-}
-
-std::string format_names() {
-  std::string names;
-  for (const Format& format : kFormats) names += (names.empty() ? "" : ", ") + std::string(format.name);
-  return names;
+PatternParts pattern_parts(std::string_view pattern) {
+  PatternParts parts;
+  while (pattern.starts_with("^(?=") || pattern.starts_with("^(?!")) {
+    const size_t end = group_end(pattern, 1);
+    if (end == std::string_view::npos) break;  // pattern_body() refuses it
+    std::string_view inside = pattern.substr(4, end - 5);
+    if (inside.starts_with('^')) inside.remove_prefix(1);
+    const bool whole = ends_with_dollar(inside);
+    if (whole) inside.remove_suffix(1);
+    (pattern[3] == '=' ? parts.with : parts.without).push_back(str("^(?:", inside, ")", whole ? "$" : ""));
+    parts.rest = str("^", pattern.substr(end));
+    pattern = parts.rest;
+  }
+  parts.rest = std::string(pattern);
+  return parts;
 }
 
 }  // namespace headrace

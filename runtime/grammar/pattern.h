@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/grammar/grammar.h"
 
@@ -14,8 +16,16 @@ namespace headrace {
 // Error(kBadInput) that names `source`, the expression and what it has that is not supported.
 int32_t pattern_body(Grammar* g, std::string_view pattern, const std::string& source, int32_t next);
 
-// The expression of one of JSON Schema's formats. Its texts are a part of those that have the format. Empty: unknown.
-std::string_view format_pattern(std::string_view format);
+// A pattern without the (?=...) and (?!...) behind its ^, and these: each an expression that the text matches, too, or
+// does not.
+struct PatternParts {
+  std::string rest;
+  std::vector<std::string> with, without;
+};
+PatternParts pattern_parts(std::string_view pattern);
+
+// The expression of a format. Its texts are a part of those that have the format; "": any text. None: unknown.
+std::optional<std::string_view> format_pattern(std::string_view format);
 // The names of these formats, for errors.
 std::string format_names();
 

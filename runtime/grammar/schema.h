@@ -2,9 +2,10 @@
 //
 // The grammar has a part of all valid texts, so each of its texts is valid, and not the other way round: properties
 // come in the schema's order; those that it does not name only where additionalProperties is given, or no property is;
-// a schema without `type` has the types of its keywords; numbers with bounds have no
-// exponent, and none has more than some 18 digits. What a keyword asks for
-// and this does not do is an error that names it.
+// items behind prefixItems only where items is given; a schema without `type` has the types of its keywords; numbers
+// with bounds or multipleOf have no exponent, and none has more than some 18 digits. A oneOf must have schemas of which
+// the grammar's answers can be told apart: by type, by a const, or by required properties. What a keyword asks for and
+// this does not do is an error that names it.
 #pragma once
 
 #include <memory>

@@ -31,6 +31,14 @@ void check_members(const JsonFields& body, const char* field, std::initializer_l
   }
 }
 
+// Answers are valid by the schema whatever it says.
+void check_strict(const JsonFields& body, const char* field, const json& value) {
+  const json strict = value.value("strict", json());
+  if (!strict.is_null() && !strict.is_boolean()) {
+    body.refuse(field, str("has the strict ", shown(strict), ", not true or false"));
+  }
+}
+
 std::shared_ptr<const Grammar> of_response_format(const JsonFields& body, const ordered_json& whole) {
   constexpr const char* kField = "response_format";
   const json* format = body.find(kField);
@@ -48,6 +56,7 @@ std::shared_ptr<const Grammar> of_response_format(const JsonFields& body, const 
   const json inner = format->value("json_schema", json());
   if (!inner.is_object()) body.refuse(kField, "has no json_schema");
   check_members(body, kField, {"name", "description", "schema", "strict"}, inner);
+  check_strict(body, kField, inner);
   const ordered_json& ordered = whole[kField]["json_schema"];
   const auto schema = ordered.find("schema");
   if (schema == ordered.end()) body.refuse(kField, "has a json_schema without a schema");
@@ -85,6 +94,7 @@ std::shared_ptr<const Grammar> text_format_grammar(const JsonFields& body, const
   }
   if (type != "json_schema") body.refuse("text", R"(has a format that is not "text", "json_object" or "json_schema")");
   check_members(body, "text", {"type", "name", "description", "schema", "strict"}, format);
+  check_strict(body, "text", format);
   const auto schema = format.find("schema");
   if (schema == format.end()) body.refuse("text", "has a json_schema without a schema");
   return grammar_of(body, "text", *schema, body.label("text.format.schema"));
@@ -100,7 +110,7 @@ std::shared_ptr<const Grammar> answer_grammar(const JsonFields& body, const orde
   std::shared_ptr<const Grammar> grammar;
   const auto use = [&](const char* field, std::shared_ptr<const Grammar> one) {
     if (one == nullptr) return;
-    if (grammar != nullptr) body.refuse(field, "is a second form of the answer: give one");
+    if (grammar != nullptr) body.refuse(field, "sets a second answer format: give only one");
     grammar = std::move(one);
   };
   use("response_format", of_response_format(body, whole));
@@ -121,7 +131,7 @@ PenaltySettings penalties_of(const JsonFields& body) {
   }
   const json* const last = body.find("repeat_last_n");
   if (penalties.any() && last != nullptr && *last != -1) {
-    body.refuse("repeat_last_n", "is not supported: penalties are of all tokens before, which is -1");
+    body.refuse("repeat_last_n", "is not supported: penalties always cover all earlier tokens (-1)");
   }
   return penalties;
 }

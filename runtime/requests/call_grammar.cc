@@ -1,5 +1,6 @@
 // The grammar of answers that are calls of tools (tools.h).
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "cache/base.h"
@@ -11,6 +12,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr std::string_view kMark = "<tool_call>";  // before each call
 constexpr int32_t kMaxCalls = 16;  // of an answer that must be calls: a small model might write them for ever
 
 // The references of a schema that has become a part of another one, at `place`.
@@ -26,7 +28,7 @@ void move_references(ordered_json* schema, const std::string& place) {
   }
 }
 
-// {"name": NAME, "arguments": {...}} of any of the tools.
+// {"name": NAME, "arguments": {...}} of any of the tools, behind the mark.
 int32_t json_call_node(Grammar* g, const std::vector<const ordered_json*>& functions, const std::string& source) {
   ordered_json choices = ordered_json::array();
   for (const ordered_json* const function : functions) {
@@ -38,7 +40,7 @@ int32_t json_call_node(Grammar* g, const std::vector<const ordered_json*>& funct
                        {"required", {"name", "arguments"}}});
   }
   const int32_t object = g->append(*schema_grammar(ordered_json{{"anyOf", choices}}.dump(), source));
-  return g->literal("<tool_call>\n", g->call(object, g->literal("\n</tool_call>", kReturnNode)));
+  return g->literal("\n", g->call(object, g->literal("\n</tool_call>", kReturnNode)));
 }
 
 // The value of a parameter and its closing mark: a text as it is, another value as JSON.
@@ -75,12 +77,13 @@ int32_t tagged_call_node(Grammar* g, const ordered_json& function, const Tool& t
     const bool needed = std::find(required.begin(), required.end(), name) != required.end();
     node = needed ? parameter : g->optional(parameter, node);
   }
-  return g->literal("<tool_call>\n<function=" + tool.name + ">\n", node);
+  return g->literal("\n<function=" + tool.name + ">\n", node);
 }
 
 }  // namespace
 
-std::shared_ptr<const Grammar> call_grammar(const ToolRequest& request, CallForm form, const std::string& source) {
+std::shared_ptr<const Grammar> call_grammar(const ToolRequest& request, CallForm form, BesideCalls beside,
+                                            const Grammar* other, const std::string& source) {
   std::vector<const ordered_json*> functions;
   std::vector<int32_t> choices;
   Grammar g;
@@ -96,11 +99,14 @@ std::shared_ptr<const Grammar> call_grammar(const ToolRequest& request, CallForm
   }
   CHECK(!functions.empty());
   const int32_t call = form == CallForm::kXml ? g.split(choices) : json_call_node(&g, functions, source);
-  const int32_t more =
-      g.loop(g.literal("\n", call), 0, request.count == CallCount::kOne ? 0 : kMaxCalls - 1, kReturnNode);
-  g.start = g.call(call, more);
-  if (!drop_endless(&g)) throw_error(ExitCode::kBadInput, source, "have no finite call: none is valid");
-  g.text = "calls " + request.definitions.dump();
+  const int32_t further = g.literal("\n", g.literal(kMark, call));
+  const int32_t more = g.loop(further, 0, request.count == CallCount::kOne ? 0 : kMaxCalls - 1, kReturnNode);
+  const int32_t calls = g.call(call, more);  // behind the first mark
+  g.start = beside == BesideCalls::kText ? any_up_to(&g, kMark, calls, kReturnNode) : g.literal(kMark, calls);
+  if (other != nullptr) g.start = g.split({g.start, g.append(*other)});
+  if (!drop_endless(&g)) throw_error(ExitCode::kBadInput, source, "allow no finite call");
+  g.text = str("calls ", request.definitions.dump(), beside == BesideCalls::kText ? " text" : "");
+  if (other != nullptr) g.text += " or " + other->text;
   return std::make_shared<const Grammar>(std::move(g));
 }
 

@@ -182,7 +182,7 @@ void check_fields(const JsonFields& body, const json& object, KnownFields known)
     if (response ? contains(kReadOfResponses, name) : contains(kRead, name)) continue;
     if (known == KnownFields::kServer && contains(kOfStreams, name)) continue;
     const Neutral* const neutral = neutral_values(name);
-    if (neutral == nullptr) body.refuse(name.c_str(), "is not supported: this program does not know the field");
+    if (neutral == nullptr) body.refuse(name.c_str(), "is not supported: unknown field");
     const json values = json::parse(neutral->values);
     if (contains(values, item.value())) continue;
     if (values.empty()) body.refuse(name.c_str(), "is not supported");

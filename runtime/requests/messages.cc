@@ -21,7 +21,7 @@ std::string member_text(const json& object, const char* key) {
 
 // {"id", "type": "function", "function": {"name", "arguments"}}; the arguments are JSON as text, or an object.
 ordered_json tool_calls_of(const JsonFields& body, size_t index, const json& calls) {
-  if (!calls.is_array()) refuse_item(body, kMessages, index, "has tool_calls that are no list");
+  if (!calls.is_array()) refuse_item(body, kMessages, index, "has tool_calls that are not a list");
   ordered_json list = ordered_json::array();
   for (const json& call : calls) {
     const json function = call.is_object() ? call.value("function", json()) : json();
@@ -29,7 +29,7 @@ ordered_json tool_calls_of(const JsonFields& body, size_t index, const json& cal
     if (name.empty()) refuse_item(body, kMessages, index, "has a tool call without a function's name");
     const json arguments = function.value("arguments", json());
     if (!arguments.is_null() && !arguments.is_string() && !arguments.is_object()) {
-      refuse_item(body, kMessages, index, "has a tool call whose arguments are neither text nor an object");
+      refuse_item(body, kMessages, index, "has a tool call whose arguments are neither a string nor an object");
     }
     const std::string text = arguments.is_string() ? arguments.get<std::string>()
                              : arguments.is_null() ? "{}"
@@ -51,7 +51,7 @@ ordered_json message_of(const JsonFields& body, size_t index, const json& messag
   const auto calls = message.find("tool_calls");
   const bool has_calls = calls != message.end() && !calls->is_null() && !calls->empty();
   if (has_calls && role != "assistant")
-    refuse_item(body, kMessages, index, "has tool_calls and is not the assistant's");
+    refuse_item(body, kMessages, index, "has tool_calls, which only an assistant message may have");
   const json content = message.value("content", json());
   if (content.is_null() && !has_calls) body.refuse(kMessages, "has a message without content");
   out["content"] =
@@ -69,12 +69,12 @@ ordered_json message_of(const JsonFields& body, size_t index, const json& messag
 std::string text_of_content(const JsonFields& body, const char* field, const json& content,
                             std::initializer_list<std::string_view> types) {
   if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) body.refuse(field, "has a message whose content is neither text nor a list of parts");
+  if (!content.is_array()) body.refuse(field, "has a message whose content is neither a string nor a list of parts");
   std::string text;
   for (const json& part : content) {
     const json type = part.is_object() ? part.value("type", json()) : json();
     if (type == "image_url" || type == "input_image" || type == "image") {
-      body.refuse(field, str("has an image (", shown(type), "): this program reads text alone"));
+      body.refuse(field, str("has an image (", shown(type), "): this program reads only text"));
     }
     const bool known =
         type.is_string() && std::find(types.begin(), types.end(), type.get<std::string>()) != types.end();
@@ -98,7 +98,7 @@ void name_tool_answers(const JsonFields& body, const char* field, ordered_json* 
     }
     if (message["role"] != "tool" || message.contains("name")) continue;
     const auto found = called.find(message.value("tool_call_id", ""));
-    if (found == called.end()) body.refuse(field, "has a tool's answer whose tool_call_id is of no call before it");
+    if (found == called.end()) body.refuse(field, "has a tool message whose tool_call_id matches no earlier call");
     message["name"] = found->second;
   }
 }
@@ -109,7 +109,7 @@ ordered_json messages_of(const JsonFields& body) {
   ordered_json messages = ordered_json::array();
   for (const json& message : *list) messages.push_back(message_of(body, messages.size(), message));
   const ordered_json& last = messages.back()["role"];
-  if (last != "user" && last != "tool") body.refuse(kMessages, "does not end with a message of the user or of a tool");
+  if (last != "user" && last != "tool") body.refuse(kMessages, "must end with a user or tool message");
   name_tool_answers(body, kMessages, &messages);
   return messages;
 }

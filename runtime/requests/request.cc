@@ -21,7 +21,7 @@ constexpr size_t kMaxStops = 4;  // OpenAI's limit
 enum class Door { kBatch, kServer };
 
 std::string utf8(const JsonFields& body, const char* key, const json& value) {
-  if (!value.is_string()) body.refuse(key, "must be text");
+  if (!value.is_string()) body.refuse(key, "must be a string");
   return value.get<std::string>();  // the parser refuses what is not UTF-8
 }
 
@@ -61,10 +61,11 @@ std::string prompt_of(const JsonFields& body) {
   const json* prompt = body.find("prompt");
   if (prompt == nullptr) body.refuse("prompt", "");
   if (!prompt->is_array()) return utf8(body, "prompt", *prompt);
-  if (prompt->empty()) body.refuse("prompt", "has no text");
-  if (!prompt->front().is_string()) body.refuse("prompt", "must be text: token ids are not supported");
+  if (prompt->empty()) body.refuse("prompt", "is an empty list");
+  if (!prompt->front().is_string()) body.refuse("prompt", "must be a string: token ids are not supported");
   if (prompt->size() > 1) {
-    body.refuse("prompt", str("has ", prompt->size(), " texts: a request has one answer, so send a request for each"));
+    body.refuse("prompt",
+                str("has ", prompt->size(), " prompts: a request gets one answer, so send one request for each"));
   }
   return prompt->front().get<std::string>();
 }
@@ -156,7 +157,7 @@ void read_completion(const JsonFields& body, const ordered_json& whole, Request*
   request->reasoning_budget = reasoning_budget_of(body);
   request->reasoning_apart = reasoning_apart_of(body);
   const char* const wrong = chat ? "prompt" : "messages";
-  if (body.has(wrong)) body.refuse(wrong, "belongs to the other kind of completion");
+  if (body.has(wrong)) body.refuse(wrong, chat ? "belongs to completions" : "belongs to chat completions");
   if (chat) {
     request->conversation.messages = messages_of(body);
     request->conversation.no_thinking = asks_for_no_thinking(body) || request->reasoning_budget == 0;
@@ -177,9 +178,6 @@ void read_tools(const JsonFields& body, const ordered_json& whole, Request* requ
   }
   const bool response = request->kind == RequestKind::kResponse;
   request->tools = tools_of(body, whole, response ? ToolStyle::kFlat : ToolStyle::kNested);
-  if (!request->tools.tools.empty() && request->grammar != nullptr) {
-    body.refuse("tools", "beside a form of the answer is not supported: give one, or tool_choice \"none\"");
-  }
 }
 
 // `text` has the object at `place`.
@@ -258,7 +256,7 @@ BatchLine parse_batch_line(std::string_view text, const std::string& source, std
   const JsonFields line(object, source);
   BatchLine parsed;
   parsed.custom_id = line.string_or("custom_id", "");
-  if (parsed.custom_id.empty()) line.refuse("custom_id", "must be a text that is not empty");
+  if (parsed.custom_id.empty()) line.refuse("custom_id", "must be a non-empty string");
   if (custom_id != nullptr) *custom_id = parsed.custom_id;
   if (line.string_or("method", "") != "POST") line.refuse("method", "must be \"POST\"");
   const std::optional<RequestKind> kind = request_kind(line.string_or("url", ""));
@@ -268,7 +266,7 @@ BatchLine parse_batch_line(std::string_view text, const std::string& source, std
   if (body == nullptr || !body->is_object()) line.refuse("body", "must be an object");
   for (const auto& [name, value] : object.items()) {
     if (name != "custom_id" && name != "method" && name != "url" && name != "body") {
-      line.refuse(name.c_str(), "is not supported: a line has custom_id, method, url and body");
+      line.refuse(name.c_str(), "is not supported: the fields are custom_id, method, url and body");
     }
   }
   parsed.request = parse_body(*body, source, *kind, Door::kBatch, text, "/body");

@@ -18,7 +18,7 @@ constexpr const char* kInput = "input";
 
 std::string needed_text(const JsonFields& body, size_t index, const json& item, const char* key) {
   const json value = item.value(key, json());
-  if (!value.is_string()) refuse_item(body, kInput, index, str("has no text as its ", key));
+  if (!value.is_string()) refuse_item(body, kInput, index, str("needs a string as its ", key));
   return value.get<std::string>();
 }
 
@@ -72,10 +72,10 @@ ordered_json messages_of_input(const JsonFields& body) {
     messages.push_back({{"role", "user"}, {"content", input->get<std::string>()}});
     return messages;
   }
-  if (!input->is_array() || input->empty()) body.refuse(kInput, "must be text or a list of items");
+  if (!input->is_array() || input->empty()) body.refuse(kInput, "must be a string or a list of items");
   for (size_t i = 0; i < input->size(); ++i) add_item(body, i, (*input)[i], &messages);
   const ordered_json last = messages.empty() ? ordered_json() : messages.back()["role"];
-  if (last != "user" && last != "tool") body.refuse(kInput, "does not end with a message of the user or of a tool");
+  if (last != "user" && last != "tool") body.refuse(kInput, "must end with a user or tool message");
   name_tool_answers(body, kInput, &messages);
   return messages;
 }

@@ -74,22 +74,30 @@ ordered_json function_of(const JsonFields& body, size_t index, const ordered_jso
   for (const auto& item : function.items()) {
     const std::string& key = item.key();
     const bool known = key == "name" || key == "description" || key == "parameters";
+    if (key == "strict" && !item.value().is_null() && !item.value().is_boolean()) {
+      refuse_item(body, kTools, index, "has the strict " + shown(json(item.value())) + ", not true or false");
+    }
     const bool passed_over = key == "strict" || (key == "type" && style == ToolStyle::kFlat);
     if (item.value().is_null() || passed_over) continue;
     if (!known) refuse_item(body, kTools, index, "has " + shown(key) + ", which is not supported");
     out[key] = item.value();
   }
   if (!out.contains("name") || !out["name"].is_string() || !is_name(out["name"])) {
-    refuse_item(body, kTools, index, str("has no name of letters, digits, _, -, ., : and / (at most ", kMaxName, ")"));
+    refuse_item(body, kTools, index, str("needs a name of letters, digits, _, -, ., : and / (at most ", kMaxName, ")"));
   }
   if (out.contains("description") && !out["description"].is_string()) {
-    refuse_item(body, kTools, index, "has a description that is no text");
+    refuse_item(body, kTools, index, "has a description that is not a string");
   }
   if (!out.contains("parameters")) out["parameters"] = {{"type", "object"}, {"properties", ordered_json::object()}};
   if (!out["parameters"].is_object() || out["parameters"].value("type", ordered_json("object")) != "object") {
-    refuse_item(body, kTools, index, "has parameters that are no schema of an object");
+    refuse_item(body, kTools, index, "has parameters that are not an object schema");
   }
   return out;
+}
+
+bool is_strict(const ordered_json& tool, ToolStyle style) {
+  const ordered_json& function = style == ToolStyle::kNested ? tool["function"] : tool;
+  return function.contains("strict") && function["strict"] == true;
 }
 
 // The name of the function that a tool_choice names; empty: it names none.
@@ -116,7 +124,7 @@ void read_choice(const JsonFields& body, ToolStyle style, ToolRequest* request) 
   request->choice = ToolChoice::kRequired;
   if (name.empty()) return;
   std::erase_if(request->tools, [&](const Tool& tool) { return tool.name != name; });
-  if (request->tools.empty()) body.refuse(kField, "names no function of the tools");
+  if (request->tools.empty()) body.refuse(kField, "names a function that is not among the tools");
   request->count = CallCount::kOne;
 }
 
@@ -142,9 +150,9 @@ ToolRequest tools_of(const JsonFields& body, const ordered_json& whole, ToolStyl
       const ordered_json function = function_of(body, definitions.size(), tool, style);
       const std::string name = function["name"];
       if (std::any_of(request.tools.begin(), request.tools.end(), [&](const Tool& t) { return t.name == name; })) {
-        refuse_item(body, kTools, definitions.size(), "has the name of another tool, " + shown(name));
+        refuse_item(body, kTools, definitions.size(), "repeats the name of another tool, " + shown(name));
       }
-      request.tools.push_back({name, parameters_of(function["parameters"])});
+      request.tools.push_back({name, parameters_of(function["parameters"]), is_strict(tool, style)});
       definitions.push_back({{"type", "function"}, {"function", function}});
     }
   }

@@ -23,6 +23,7 @@ struct ToolParameter {
 struct Tool {
   std::string name;
   std::vector<ToolParameter> parameters;
+  bool strict = false;  // calls must be valid by the schema
   const ToolParameter* find(std::string_view parameter) const;
 };
 
@@ -43,8 +44,13 @@ enum class ToolStyle { kNested, kFlat };
 // `whole`: the body with the members of objects in the order of its text. Throws Error(kBadInput) that names the field.
 ToolRequest tools_of(const JsonFields& body, const nlohmann::ordered_json& whole, ToolStyle style);
 
-// The answers that are calls of these tools and nothing else. Throws Error(kBadInput) that names `source` and what of a
-// tool's parameters is not supported.
-std::shared_ptr<const Grammar> call_grammar(const ToolRequest& request, CallForm form, const std::string& source);
+// What an answer may be beside calls.
+enum class BesideCalls { kNothing, kText };
+
+// The answers that are calls of these tools, with arguments by the schemas of all. `beside`: kText also has answers
+// without calls, and text before them. `other`: what an answer may be instead of calls; null: nothing. Throws
+// Error(kBadInput) that names `source` and what of a tool's parameters is not supported.
+std::shared_ptr<const Grammar> call_grammar(const ToolRequest& request, CallForm form, BesideCalls beside,
+                                            const Grammar* other, const std::string& source);
 
 }  // namespace headrace

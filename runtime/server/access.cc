@@ -59,7 +59,7 @@ std::vector<std::string> read_api_keys(const std::string& path) {
     if (key.empty()) continue;
     if (std::any_of(key.begin(), key.end(), [](char c) { return c < 0x21 || c > 0x7e; })) {
       throw_error(ExitCode::kBadInput, path,
-                  str("key ", keys.size() + 1, " has a character that is no printable ASCII"));
+                  str("key ", keys.size() + 1, " has a character that is not printable ASCII"));
     }
     keys.push_back(std::move(key));
   }
@@ -91,7 +91,7 @@ std::optional<Failure> refuse_visitor(const Visitor& visitor, const std::vector<
     bool known = false;
     for (const std::string& key : keys) known |= same_key(given.substr(kBearer.size()), key);
     return known ? std::nullopt
-                 : std::optional(bad_request(401, "invalid_api_key", "the key is not one of the server's"));
+                 : std::optional(bad_request(401, "invalid_api_key", "the key is not valid for this server"));
   }
   if (!visitor.host.empty() && !names_this_machine(visitor.host)) {
     return bad_request(403, "forbidden_host",
@@ -100,7 +100,7 @@ std::optional<Failure> refuse_visitor(const Visitor& visitor, const std::vector<
   const size_t scheme = visitor.origin.find("://");
   const std::string origin = scheme == std::string::npos ? visitor.origin : visitor.origin.substr(scheme + 3);
   if (!origin.empty() && origin != visitor.host) {
-    return bad_request(403, "forbidden_origin", "a web page of another origin may not use a server without a key");
+    return bad_request(403, "forbidden_origin", "a page of another origin may not use a server without keys");
   }
   return std::nullopt;
 }

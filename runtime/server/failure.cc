@@ -25,13 +25,10 @@ Failure bad_request(int status, const std::string& code, const std::string& mess
   return {.status = status, .message = message, .type = "invalid_request_error", .code = code};
 }
 
-Failure client_left() { return bad_request(499, "client_left", "the client has closed the connection"); }
+Failure client_left() { return bad_request(499, "client_left", "the client closed the connection"); }
 
 Failure out_of_memory() {
-  return {.status = 503,
-          .message = "there is no memory left for this request, outside the budgets",
-          .code = "out_of_memory",
-          .retry_after_s = 1};
+  return {.status = 503, .message = "out of memory outside the budgets", .code = "out_of_memory", .retry_after_s = 1};
 }
 
 Failure server_stops() { return {.status = 503, .message = "the server is stopping", .code = "server_stops"}; }

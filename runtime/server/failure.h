@@ -15,7 +15,7 @@ struct Failure {
 
 Failure failure_of(const Error& error);
 Failure bad_request(int status, const std::string& code, const std::string& message);
-Failure client_left();    // for nobody: the client has closed the connection
+Failure client_left();    // for nobody: the client closed the connection
 Failure out_of_memory();  // the system has none left, whatever the budgets
 Failure server_stops();   // for requests that a server does not answer because it ends
 

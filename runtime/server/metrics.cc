@@ -52,7 +52,7 @@ std::string ServerMetrics::text(const JobQueue& queue) const {
   const MutexLock lock(mutex_);
   const Sums& s = sums_;
   std::string out = metric("requests_waiting", "gauge", "Requests in the queue.", waiting) +
-                    metric("requests_running", "gauge", "Requests that the engine works on.", running ? 1 : 0) +
+                    metric("requests_running", "gauge", "Requests in progress.", running ? 1 : 0) +
                     metric("runs_total", "counter",
                            "Requests that the engine has ended, cancelled and failed ones included.", s.runs) +
                     metric("runs_cancelled_total", "counter",

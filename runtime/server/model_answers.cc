@@ -47,7 +47,7 @@ std::string ModelAnswers::tokenize(const std::string& body) const {
   const JsonFields fields(object, source);
   for (const auto& item : object.items()) {
     if (item.key() != "content" && item.key() != "add_special" && item.key() != "with_pieces") {
-      fields.refuse(item.key().c_str(), "is not supported: a request has content, add_special and with_pieces");
+      fields.refuse(item.key().c_str(), "is not supported: the fields are content, add_special and with_pieces");
     }
   }
   if (!fields.has("content")) fields.refuse("content", "");

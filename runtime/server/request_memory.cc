@@ -37,7 +37,7 @@ std::optional<Failure> RequestMemory::take(uint64_t body_bytes, Share* share) {
   while (reading_ == kMostReading) left_.wait(mutex_);
   if (bytes > all_.bytes() - used_bytes_) {
     return Failure{.status = 503,
-                   .message = str("other requests have the memory: this one can need ", format_bytes(bytes), ", ",
+                   .message = str("other requests hold the memory: this one may need ", format_bytes(bytes), ", ",
                                   format_bytes(all_.bytes() - used_bytes_), " are left"),
                    .code = "no_memory",
                    .retry_after_s = 1};

@@ -15,8 +15,9 @@ constexpr std::string_view kModels = "/v1/models", kTokenize = "/tokenize", kEmb
 std::vector<std::string> checked_keys(const ServerOptions& options) {
   if (!options.api_key_file.empty()) return read_api_keys(options.api_key_file);
   if (!is_loopback(options.host)) {
-    throw_error(ExitCode::kUsage, "--host", str("'", options.host, "' is open to other machines, and there is no key"),
-                "Give --api-key-file FILE, or leave --host out: 127.0.0.1 is open to this machine only");
+    throw_error(ExitCode::kUsage, "--host",
+                str("'", options.host, "' is reachable from other machines, but there is no key"),
+                "Give --api-key-file FILE, or leave --host out: 127.0.0.1 is reachable from this machine only");
   }
   return {};
 }
@@ -93,7 +94,7 @@ std::optional<HttpResponse> Routes::at_header(const HttpRequest& request) const 
     return failure_response(
         bad_request(404, "not_found", "/v1/embeddings is not supported: this server's model writes text"));
   }
-  return failure_response(bad_request(404, "not_found", "the server has no such address, or not for this method"));
+  return failure_response(bad_request(404, "not_found", "no such path, or the path does not accept this method"));
 }
 
 std::optional<HttpResponse> Routes::read(const std::string& path) const {
@@ -141,19 +142,19 @@ HttpResponse Routes::at_fault(HttpFault fault) const {
     case HttpFault::kMalformed:
       return failure_response(bad_request(400, "bad_request", "the request is malformed"));
     case HttpFault::kIncomplete:
-      return failure_response(bad_request(400, "bad_request", "the request did not arrive whole and in time"));
+      return failure_response(bad_request(400, "bad_request", "the request did not arrive completely in time"));
     case HttpFault::kTooLong:
       return failure_response(bad_request(
           413, "body_too_long", str("the body is longer than ", format_bytes(options_.body_bytes), " (--max-body)")));
     case HttpFault::kBusy:
       return failure_response({.status = 503,
-                               .message = "the server has too many requests at a time",
+                               .message = "the server has too many requests at the same time",
                                .code = "server_busy",
                                .retry_after_s = 1});
     case HttpFault::kBroken:
       break;
   }
-  return failure_response({.message = "the request met an error of the server"});
+  return failure_response({.message = "internal server error"});
 }
 
 void Routes::on_response(HttpResponse& response) const {

@@ -29,7 +29,7 @@ void check_message(const OrderedJson& message, size_t index, const std::string& 
   const std::string where = str("message ", index);
   if (!message.is_object()) refuse(source, str(where, " is ", message.type_name(), ", not an object"));
   const auto role = message.find("role");
-  if (role == message.end() || !role->is_string()) refuse(source, str(where, " has no text as its 'role'"));
+  if (role == message.end() || !role->is_string()) refuse(source, str(where, " needs a string as its 'role'"));
   const std::string& name = role->get_ref<const std::string&>();
   if (std::find(kRoles.begin(), kRoles.end(), name) != kRoles.end()) return;
   std::string names;

@@ -136,7 +136,7 @@ class Renderer {
     }
     if (!lost.empty()) {
       throw_error(ExitCode::kBadInput, lost, "would be left out by the model's chat template",
-                  "Give a template that has them by --chat-template-file");
+                  "Give a template that supports them with --chat-template-file");
     }
     return std::nullopt;
   }

@@ -133,7 +133,7 @@ std::vector<std::string> expand_documents(const std::vector<std::string>& paths,
     throw_error(ExitCode::kUsage, paths.front(), "is a file that this run writes to, and there is no other document");
   }
   if (std::count(files.begin(), files.end(), "-") > 1) {
-    throw_error(ExitCode::kUsage, "-", "standard input can be read once only");
+    throw_error(ExitCode::kUsage, "-", "standard input can be read only once");
   }
   return files;
 }

@@ -25,7 +25,7 @@ std::vector<std::string> expand_documents(const std::vector<std::string>& paths,
                                           const std::vector<std::string>& outputs = {},
                                           std::vector<std::string>* skipped = nullptr);
 bool is_document(const std::string& path);  // a file of such a kind, or one that cannot be read
-// "skipped 3 files that are no documents: 2 .png, 1 without a suffix"; empty if there are none.
+// "skipped 3 files that are not documents: 2 .png, 1 without a suffix"; empty if there are none.
 std::string skipped_note(const std::vector<std::string>& skipped);
 
 // A text or a prompt that is too long for the context: kBadInput, which OpenAI's clients know by a code of its own.

@@ -141,7 +141,8 @@ void check_result(const std::string& name, const Converter& with, const ChildLim
       refuse_document(name, "is a PDF that does not permit its text to be copied", "Ask for another copy");
   }
   if (result.err.find("--sandbox") != std::string::npos)
-    refuse_document(name, str(is_a, ", and this pandoc is older than 2.15, which cannot be kept from other files"),
+    refuse_document(name,
+                    str(is_a, ", and this pandoc is older than 2.15, which cannot be kept from reading other files"),
                     "Install a newer pandoc");
   refuse_document(
       name,
@@ -168,7 +169,8 @@ std::string convert_document(const std::string& name, DocumentFormat format, std
   const Converter& with = converter_of(format);
   const std::optional<std::string> program = find_program(with.program);
   if (!program) {
-    refuse_document(name, str("is ", with.name, ", and ", with.program, ", which makes text of it, is not installed"),
+    refuse_document(name,
+                    str("is ", with.name, ", and ", with.program, ", which converts it to text, is not installed"),
                     str("Install the package ", with.package, ", on Debian and Ubuntu: apt install ", with.package));
   }
   const MemoryFile file(name, content);
@@ -184,8 +186,9 @@ std::string convert_document(const std::string& name, DocumentFormat format, std
 
 void refuse_office(const std::string& name, DocumentFormat format) {
   if (format != DocumentFormat::kOffice) return;
-  refuse_document(name, "is an office file that is not read: a table, slides, an old format, or one that is encrypted",
-                  "Save it as PDF, DOCX or ODT, without a password: libreoffice --headless --convert-to pdf FILE");
+  refuse_document(
+      name, "is an office file that cannot be converted: a spreadsheet, slides, an old format, or an encrypted file",
+      "Save it as PDF, DOCX or ODT, without a password: libreoffice --headless --convert-to pdf FILE");
 }
 
 }  // namespace headrace

@@ -287,7 +287,7 @@ bool take_character_escape(Reader* reader, bool in_class, char32_t* character) {
     return false;
   }
   if (*character > 0x10FFFF || (*character >= 0xD800 && *character < 0xE000))
-    reader->fail("a number that is no character");
+    reader->fail("a number that is not a character");
   return true;
 }
 

@@ -76,7 +76,7 @@ void check_document_size(const std::string& name, uint64_t bytes, const Document
   if (bytes <= limit.bytes) return;
   const std::string has = str("has ", bytes, " bytes or more: ");
   if (limit.context_tokens == 0)
-    throw_error(ExitCode::kBadInput, name, str(has, limit.bytes, " are read at most"), "Give a part of it.");
+    throw_error(ExitCode::kBadInput, name, str(has, "the limit is ", limit.bytes), "Split it.");
   throw ContextExceeded(
       name, str(has, "no text of more than ", limit.bytes, " fits a context of ", limit.context_tokens, " tokens"),
       kShortenHint);
@@ -149,7 +149,7 @@ std::string skipped_note(const std::vector<std::string>& skipped) {
   const bool one = skipped.size() == 1;
   return skipped.empty() ? ""
                          : str("skipped ", skipped.size(),
-                               one ? " file that is no document" : " files that are no documents", list);
+                               one ? " file that is not a document" : " files that are not documents", list);
 }
 
 }  // namespace headrace

@@ -322,7 +322,7 @@ void JsonLoader::read_template(const JsonField& field) {
     for (size_t k = 0; k < ids.array_size(); ++k) {
       const int64_t id = ids.item(k).integer();
       if (id < 0 || static_cast<size_t>(id) >= parts_.names.size() || parts_.names[static_cast<size_t>(id)].empty())
-        ids.item(k).refuse(str("is ", id, ", which is no token"));
+        ids.item(k).refuse(str("is ", id, ", which is not a token"));
       (seen_text ? parts_.after : parts_.before).push_back(static_cast<int32_t>(id));
     }
   }

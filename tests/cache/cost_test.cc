@@ -616,8 +616,8 @@ TEST(Cards, AreGivenByTheirFigures) {
            {"vram=12GiB,bandwidth=fast", "'bandwidth=fast'"},
            {"vram=12TiB,bandwidth=360", "'vram=12TiB'"},
            {"vram=nan,bandwidth=360", "'vram=nan'"},
-           {"vram=12GiB,bandwidth=360,lanes=8", "'lanes=8' is none of"},
-           {"vram=12GiB,bandwidth=360,", "'' is none of"},
+           {"vram=12GiB,bandwidth=360,lanes=8", "'lanes=8' is not one of"},
+           {"vram=12GiB,bandwidth=360,", "'' is not one of"},
            {"vram=12GiB,vram=12GiB,bandwidth=360", "'vram' is given twice"}}) {
     try {
       find_gpu(text);

@@ -43,7 +43,7 @@ TEST(Allocation, WhatIsNotToBeHadThrows) {
 
 TEST(AllocationDeathTest, WhereNothingMayBeThrownTheProcessEndsWithItsExitCode) {
   const auto allocate = []() noexcept { std::string().reserve(kTooMuch); };
-  EXPECT_EXIT(allocate(), ::testing::ExitedWithCode(4), "error: no memory is left");
+  EXPECT_EXIT(allocate(), ::testing::ExitedWithCode(4), "error: out of memory");
 }
 
 TEST(Allocation, ThrowsInAThreadToo) {

@@ -86,7 +86,7 @@ TEST_F(ChatProgram, ReadsMessagesOfSeveralLinesAndMoreDocuments) {
   const Finished missing = run("chat", flags(), {.input = "/read " + more + "x\nwhy?\n"});
   EXPECT_EQ(missing.exit_code, 3);
   EXPECT_NE(missing.err.find("more.txtx"), std::string::npos) << missing.err;
-  EXPECT_NE(run("chat", flags(), {.input = "/read " + more + "\n"}).err.find("17 B of text, which go before"),
+  EXPECT_NE(run("chat", flags(), {.input = "/read " + more + "\n"}).err.find("17 B of text, read before"),
             std::string::npos);
 }
 
@@ -151,7 +151,7 @@ TEST_F(ChatProgram, CtrlCStopsAnAnswerAndASecondOneTheChat) {
   program.type("\x10");
   ASSERT_TRUE(program.read_next("/stats"));
   program.type("\x03");
-  ASSERT_TRUE(program.read_next("Ctrl-C again ends the chat") && program.read_next("> "));
+  ASSERT_TRUE(program.read_next("press Ctrl-C again to end the chat") && program.read_next("> "));
   program.type("/save " + (*folder_ / "kept.json") + "\n");
   ASSERT_TRUE(program.read_next("saved ") && program.read_next("> "));
   program.type("\x10");
@@ -189,7 +189,7 @@ TEST_F(ChatProgram, PastesAndCompletesOnATerminal) {
   program.type("/st\t\n");
   ASSERT_TRUE(program.read_next("1 questions, ") && program.read_next("> "));
   program.type("/r\t" + (*folder_ / "only-file-here/som") + "\t\n");
-  ASSERT_TRUE(program.read_next("17 B of text, which go before the next question") && program.read_next("> "));
+  ASSERT_TRUE(program.read_next("17 B of text, read before the next question") && program.read_next("> "));
   program.type("first\\\n");
   ASSERT_TRUE(program.read_next("... "));
   program.type("second\n");

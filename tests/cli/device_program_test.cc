@@ -26,7 +26,7 @@ TEST_F(ProgramTest, SaysWhyAutoTakesTheCpu) {
   for (std::string device; std::getline(devices, device);) {
     gpu = gpu || (device.starts_with("cuda:") && device.find("cannot be used") == std::string::npos);
   }
-  const std::string line = "--device auto takes the CPU: ";
+  const std::string line = "--device auto uses the CPU: ";
   EXPECT_EQ(run("generate", {"-p", "Hello", "--device", "auto"}).err.find(line) == std::string::npos, gpu);
   EXPECT_EQ(run("generate", {"-p", "Hello", "--device", "cpu"}).err.find(line), std::string::npos);
   EXPECT_EQ(run("generate", {"-p", "Hello", "--device", "auto", "-q"}).err, "");
@@ -53,7 +53,7 @@ TEST(DeviceProgram, RunsOnTheCpuWithoutCublasLt) {
   EXPECT_NE(cpu.out, "");
   EXPECT_EQ(automatic.exit_code, 0) << automatic.err;
   EXPECT_EQ(automatic.out, cpu.out);
-  EXPECT_NE(automatic.err.find("--device auto takes the CPU: "), std::string::npos) << automatic.err;
+  EXPECT_NE(automatic.err.find("--device auto uses the CPU: "), std::string::npos) << automatic.err;
   EXPECT_EQ(cuda.exit_code, 2) << cuda.err;
   EXPECT_NE(cuda.err.find("error: --device: cuda: "), std::string::npos) << cuda.err;
   if (!cuda_usable()) return;

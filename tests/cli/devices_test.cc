@@ -27,7 +27,7 @@ TEST(Devices, ABatchSaysWhatEachDid) {
       format_batch(outcome, "answered", gpus),
       "12 answered, 3 done before, 0 failed; interrupted, the same command continues; cuda:0 10, cuda:3 2 (lost)");
   EXPECT_EQ(format_lost(gpus[1], "cudaMemcpyAsync: error", "report.txt"),
-            "cuda:3 is lost with report.txt: cudaMemcpyAsync: error; the other devices continue");
+            "cuda:3 failed on report.txt: cudaMemcpyAsync: error; the other devices continue");
 }
 
 }  // namespace

@@ -324,8 +324,7 @@ TEST_F(ProgramTest, AModelThatTakesImagesReadsTextAlone) {
   const std::vector<std::string> generate = {"generate", "-m", model, "-p", "Hi", "-n", "2", "--no-chat-template"};
   const Finished said = run_program(generate);
   EXPECT_EQ(said.exit_code, 0) << said.err;
-  EXPECT_NE(said.err.find("note: the part of the model that reads images is not loaded"), std::string::npos)
-      << said.err;
+  EXPECT_NE(said.err.find("note: the model's vision part is not loaded"), std::string::npos) << said.err;
 }
 
 TEST_F(ProgramTest, InterpretsTemplates) {

@@ -84,7 +84,7 @@ TEST_F(ServeProgram, RefusesAStartThatIsWrong) {
     EXPECT_EQ(finished.exit_code, code) << finished.err;
     EXPECT_NE(finished.err.find(says), std::string::npos) << finished.err;
   };
-  refused({"--host", "0.0.0.0"}, 2, "--host: '0.0.0.0' is open to other machines, and there is no key");
+  refused({"--host", "0.0.0.0"}, 2, "--host: '0.0.0.0' is reachable from other machines, but there is no key");
   refused({"--host", "::"}, 2, "Give --api-key-file FILE");
   refused({"--host", ""}, 2, "--host is empty");
   refused({"--host", "192.0.2.1", "--api-key-file", folder_->write("keys", "k\n")}, 2, "cannot listen on 192.0.2.1");

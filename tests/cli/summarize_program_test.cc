@@ -51,13 +51,14 @@ TEST_F(ProgramTest, SummarizesTheTextOfConvertedDocumentsAndSkipsOtherFiles) {
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0]["token_ids"], lines[1]["token_ids"]);
   EXPECT_EQ(lines[0]["prompt_tokens"], lines[1]["prompt_tokens"]);
-  EXPECT_NE(all.err.find("skipped 2 files that are no documents: 2 .png\n"), std::string::npos) << all.err;
+  EXPECT_NE(all.err.find("skipped 2 files that are not documents: 2 .png\n"), std::string::npos) << all.err;
   EXPECT_EQ(run("generate", {"-f", page, "-q"}, found).out, run("generate", {"-f", text, "-q"}).out);
   EXPECT_EQ(run("chat", {page, "-q"}, {.input = "What?\n", .environment = found.environment}).out,
             run("chat", {text, "-q"}, {.input = "What?\n"}).out);
   const Finished none = run("summarize", {page, "-q"}, missing);
   EXPECT_EQ(none.exit_code, 3);
-  EXPECT_NE(none.err.find("is an HTML file, and pandoc, which makes text of it, is not installed"), std::string::npos);
+  EXPECT_NE(none.err.find("is an HTML file, and pandoc, which converts it to text, is not installed"),
+            std::string::npos);
 }
 
 TEST_F(ProgramTest, OneDocumentIsItsSummaryAlone) {
@@ -149,7 +150,7 @@ TEST_F(ProgramTest, ShardsOfDocumentsAreAllOfThem) {
     const std::string out = *folder_ / "shards.jsonl";
     const Finished finished = run("summarize", {*folder_ / "shards", "-o", out, "--shard", shard});
     EXPECT_EQ(finished.exit_code, 0) << finished.err;
-    if (finished.err.find("no document is of this shard") != std::string::npos) continue;
+    if (finished.err.find("this shard has no documents") != std::string::npos) continue;
     for (const json& line : json_lines(folder_->read("shards.jsonl.part-" + shard.substr(0, 1) + "-of-3"))) {
       done.insert(line["file"].get<std::string>());
       ++lines;
@@ -164,13 +165,13 @@ TEST_F(ProgramTest, ShardsOfDocumentsAreAllOfThem) {
 TEST_F(ProgramTest, SaysThatAnAnswerIsCut) {
   const std::vector<std::string> args = {"generate", "-m", model_, "-p", "Hello", "-t", "1", "-n", "3", "-q"};
   const Finished cut = run_program(args);
-  EXPECT_EQ(cut.err, "note: the answer is cut after 3 tokens: -n allows more (-n -1: as many as fit)\n");
+  EXPECT_EQ(cut.err, "note: the answer was cut after 3 tokens: -n allows more (-n -1: as many as fit)\n");
   std::vector<std::string> more = args;
   more.push_back("--ignore-eos");
   EXPECT_EQ(run_program(more).err, "");
   const std::string a = folder_->write("cut/a.txt", "First."), b = folder_->write("cut/b.txt", "Second.");
   const Finished two = run_program({"summarize", a, b, "-m", model_, "-t", "1", "-n", "3", "-q"});
-  EXPECT_NE(two.err.find("note: " + b + ": the answer is cut after 3 tokens"), std::string::npos) << two.err;
+  EXPECT_NE(two.err.find("note: " + b + ": the answer was cut after 3 tokens"), std::string::npos) << two.err;
   const Finished full = run_program({"generate", "-m", model_, "-p", "Hello", "-t", "1", "-c", "60", "-q"});
   EXPECT_NE(full.err.find(" tokens: the context is full (-c)\n"), std::string::npos) << full.err;
 }

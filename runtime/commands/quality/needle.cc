@@ -44,7 +44,7 @@ std::string cut_document(const Engine& engine, const std::string& file, std::str
     text = first_bytes(text, static_cast<size_t>(std::max(0.0, share) * static_cast<double>(text.size())));
   }
   throw_error(ExitCode::kUsage, "--prompt-tokens",
-              str(tokens, " tokens are too few for ", file, " and a request behind it"));
+              str(tokens, " tokens are too few for ", file, " and a request after it"));
 }
 
 std::string needle_number(uint64_t seed, size_t index) {

@@ -108,7 +108,7 @@ void Eagle3Checkpoint::check_shapes() {
   if (rows % (2 * c.heads) != 0 || rows > kMaxWidth)
     throw_error(ExitCode::kBadInput, path_,
                 str("tensor ", q->name, " has the shape ", shape_text(q->shape),
-                    ": its rows are no even head_dim for the ", c.heads, " heads of its config"));
+                    ": its rows do not give an even head_dim for the ", c.heads, " heads of its config"));
   c.head_dim = rows / c.heads;
   if (c.head_dim > kMaxDraftHeadDim)
     throw_error(ExitCode::kBadInput, path_,

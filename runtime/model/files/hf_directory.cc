@@ -170,7 +170,7 @@ void HfDirectory::read_apart(const TensorPart& part, int64_t row_begin, int64_t 
 Tokenizer HfDirectory::load_tokenizer() const {
   const std::string source = file("tokenizer.json");
   if (!is_there(source))
-    throw_error(ExitCode::kBadInput, source, "is not there",
+    throw_error(ExitCode::kBadInput, source, "does not exist",
                 is_there(file("tokenizer.model"))
                     ? "only tokenizer.model is: save the tokenizer again with transformers' fast tokenizer"
                     : "a model directory needs its tokenizer.json");

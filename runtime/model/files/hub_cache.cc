@@ -82,7 +82,7 @@ std::string snapshot_of(const std::string& repository) {
   if (!plain_name(revision))
     throw_error(ExitCode::kBadInput, reference, "holds \"" + printable(revision) + "\", which is not a revision");
   const std::string snapshot = repository + "/snapshots/" + revision;
-  if (!exists(snapshot)) refuse_revision(snapshot, "is not there, though " + reference + " names it", snapshots);
+  if (!exists(snapshot)) refuse_revision(snapshot, "does not exist, though " + reference + " names it", snapshots);
   return snapshot;
 }
 

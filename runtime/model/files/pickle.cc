@@ -125,7 +125,7 @@ class Machine {
         char name[8];
         std::snprintf(name, sizeof name, "0x%02x", unsigned{opcode});
         refuse(str("opcode ", name, opcode > 0x20 && opcode < 0x7f ? str(" ('", static_cast<char>(opcode), "')") : "",
-                   " is none that a state_dict needs"));
+                   " is not one that a state_dict needs"));
       }
     }
   }
@@ -158,7 +158,7 @@ class Machine {
   }
   bool push_persistent() {
     const PickleValue* id = pop(1).front();
-    if (id->kind != Kind::kTuple) refuse("a persistent id is no tuple");
+    if (id->kind != Kind::kTuple) refuse("a persistent id is not a tuple");
     return push_holder(Kind::kPersistent, {id});
   }
 
@@ -205,7 +205,8 @@ class Machine {
   // Calls: OrderedDict() is an empty dictionary, _rebuild_tensor_v2(…) a tensor, still as its arguments.
   bool reduce() {
     const std::vector<PickleValue*> call = pop(2);
-    if (call[0]->kind != Kind::kGlobal || call[1]->kind != Kind::kTuple) refuse("calls what is no function");
+    if (call[0]->kind != Kind::kGlobal || call[1]->kind != Kind::kTuple)
+      refuse("calls something that is not a function");
     if (call[0]->text == kOrderedDict && call[1]->items.empty()) return push(Kind::kDict);
     if (call[0]->text == kRebuildTensor) return push_holder(Kind::kTensor, {call[1]});
     refuse("calls \"" + call[0]->text + "\" in a way that weights do not need");

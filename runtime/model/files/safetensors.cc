@@ -35,7 +35,7 @@ std::string header_text(const ByteSource& file) {
   file.read(0, &length, sizeof length);
   if (length > kMaxJsonBytes || length > file.size() - kLengthBytes)
     throw_error(ExitCode::kBadInput, source,
-                str("safetensors header is said to be ", length, " bytes; the file has ", file.size()),
+                str("safetensors header declares ", length, " bytes; the file has ", file.size()),
                 "the file is cut short or is not a safetensors file");
   std::string text = file.text(kLengthBytes, length);
   if (text.empty() || text.front() != '{')

@@ -89,7 +89,7 @@ void TensorFiles::open_shards(const std::string& directory, const Format& format
   for (auto& [name, wanted] : read_index(source)) {
     const std::string path = directory + "/" + name;
     if (!is_there(path))
-      throw_error(ExitCode::kBadInput, source, str("names the shard ", printable(name), ", which is not there"));
+      throw_error(ExitCode::kBadInput, source, str("names the shard ", printable(name), ", which does not exist"));
     open_shard(path, format, &wanted);
     if (!wanted.empty())
       throw_error(ExitCode::kBadInput, path,

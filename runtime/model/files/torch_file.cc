@@ -34,7 +34,7 @@ class TorchFile {
     const std::string begin = file.text(0, std::min<uint64_t>(8, file.size()));
     if (!begin.starts_with("PK\x03\x04"))
       throw_error(ExitCode::kBadInput, source_,
-                  "is no zip archive, as PyTorch writes since 1.6: it begins with \"" + printable(begin) + "\"",
+                  "is not a zip archive, as PyTorch writes since 1.6: it begins with \"" + printable(begin) + "\"",
                   "save it again with a newer PyTorch, or convert it to safetensors");
     for (ZipEntry& entry : parse_zip(file)) {
       std::string name = entry.name;
@@ -52,7 +52,7 @@ class TorchFile {
     if (pickle.root->kind != Kind::kDict) refuse("data.pkl", "holds no state_dict");
     std::vector<StoredTensor> out;
     for (const auto& [key, value] : pickle.root->dict) {
-      if (key->kind != Kind::kString) refuse("data.pkl", "has a key that is no string");
+      if (key->kind != Kind::kString) refuse("data.pkl", "has a key that is not a string");
       out.push_back(tensor(key->text, *value));
     }
     return out;
@@ -89,10 +89,10 @@ class TorchFile {
 
   StoredTensor tensor(const std::string& name, const PickleValue& value) const {
     const std::string label = "tensor \"" + printable(name) + "\"";
-    if (value.kind != Kind::kTensor) refuse("entry \"" + printable(name) + "\"", "is no tensor");
+    if (value.kind != Kind::kTensor) refuse("entry \"" + printable(name) + "\"", "is not a tensor");
     // storage, offset, size, stride, requires_grad, backward_hooks, and perhaps metadata.
     const std::vector<const PickleValue*>& arguments = value.items.front()->items;
-    if (arguments.size() < 4 || arguments[0]->kind != Kind::kPersistent) refuse(label, "is described in no known way");
+    if (arguments.size() < 4 || arguments[0]->kind != Kind::kPersistent) refuse(label, "has an unknown form");
     uint64_t element_bytes = 0;
     StoredTensor out = storage(label, *arguments[0]->items.front(), &element_bytes);
     out.name = name;
@@ -114,14 +114,14 @@ class TorchFile {
     const std::vector<const PickleValue*>& parts = id.items;
     if (parts.size() != 5 || parts[0]->text != "storage" || parts[1]->kind != Kind::kGlobal ||
         parts[2]->kind != Kind::kString)
-      refuse(label, "has a storage that is described in no known way");
+      refuse(label, "has a storage of an unknown form");
     StoredTensor out;
     for (const StorageType& type : kStorageTypes)
       if (parts[1]->text == type.global) out.dtype = type.dtype, *element_bytes = type.bytes;
     if (out.dtype.empty()) refuse(label, "has a storage of \"" + printable(parts[1]->text) + "\"");
     const auto found = entries_.find(folder_ + "data/" + parts[2]->text);
     if (found == entries_.end())
-      refuse(label, "has the storage \"" + printable(parts[2]->text) + "\", which is not there");
+      refuse(label, "has the storage \"" + printable(parts[2]->text) + "\", which does not exist");
     uint64_t bytes = 0;
     if (!checked_mul(static_cast<uint64_t>(whole(label, *parts[4])), *element_bytes, &bytes) ||
         bytes != found->second.bytes)
@@ -133,13 +133,14 @@ class TorchFile {
   }
 
   int64_t whole(const std::string& label, const PickleValue& value) const {
-    if (value.kind != Kind::kInt || value.number < 0) refuse(label, "has a size that is no whole number of at least 0");
+    if (value.kind != Kind::kInt || value.number < 0)
+      refuse(label, "has a size that is not a whole number of at least 0");
     return value.number;
   }
 
   std::vector<int64_t> sizes(const std::string& label, const PickleValue& value, uint64_t* elements) const {
     if (value.kind != Kind::kTuple || value.items.size() > kMaxRank)
-      refuse(label, str("has a shape that is no tuple of at most ", kMaxRank));
+      refuse(label, str("has a shape that is not a tuple of at most ", kMaxRank));
     std::vector<int64_t> out;
     for (const PickleValue* item : value.items) {
       out.push_back(whole(label, *item));

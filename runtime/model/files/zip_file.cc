@@ -84,7 +84,7 @@ class Archive {
       std::memcpy(&comment, tail.data() + at + 20, sizeof comment);
       if (magic == kEndMagic && at + kEndBytes + comment == tail.size()) return first + at;
     }
-    refuse("the end of the directory is missing: the file is cut short or no zip archive");
+    refuse("the end of the directory is missing: the file is cut short or not a zip archive");
   }
 
   ZipEntry read_entry(uint64_t* at, uint64_t end) const {
@@ -105,7 +105,7 @@ class Archive {
     const std::string extra = file_.text(header + kCentralBytes + name_bytes, extra_bytes);
     const Sizes sizes = read_sizes(header, extra, label);
     if (sizes.stored != sizes.whole)
-      refuse(str(label, "is stored in ", sizes.stored, " bytes, and is said to be ", sizes.whole));
+      refuse(str(label, "is stored in ", sizes.stored, " bytes, but declares ", sizes.whole));
     need(sizes.local, kLocalBytes, file_.size(), "a local header");
     if (load<uint32_t>(sizes.local) != kLocalMagic) refuse(str(label, "has no header at byte ", sizes.local));
     out.begin = sizes.local + kLocalBytes + load<uint16_t>(sizes.local + 26) + load<uint16_t>(sizes.local + 28);

@@ -140,7 +140,7 @@ std::vector<int32_t> GgufFields::integers(const std::string& key) const {
   for (uint64_t i = 0; i < value->count; ++i) {
     const std::optional<int64_t> number = whole(*value, i);
     if (!number || *number < INT32_MIN || *number > INT32_MAX)
-      refuse(key, str("holds a value that is no 32-bit whole number at index ", i));
+      refuse(key, str("holds a value that is not a 32-bit whole number at index ", i));
     out.push_back(static_cast<int32_t>(*number));
   }
   return out;
@@ -153,7 +153,7 @@ std::vector<float> GgufFields::numbers(const std::string& key) const {
   out.reserve(value->count);
   for (uint64_t i = 0; i < value->count; ++i) {
     const std::optional<double> number = real(*value, i);
-    if (!number || std::isnan(*number)) refuse(key, str("holds a value that is no number at index ", i));
+    if (!number || std::isnan(*number)) refuse(key, str("holds a value that is not a number at index ", i));
     out.push_back(static_cast<float>(*number));
   }
   return out;

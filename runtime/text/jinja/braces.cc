@@ -173,7 +173,7 @@ class Braces {
       const bool is_item = name[at] == '[';
       const size_t stop = std::min(is_item ? name.find(']', at) : name.find_first_of(".[", at + 1), name.size());
       const std::string part(name.substr(at + 1, stop - at - 1));
-      if (part.empty() || (is_item && stop == name.size())) runtime_.fail(str("format: '", name, "' is no field"));
+      if (part.empty() || (is_item && stop == name.size())) runtime_.fail(str("format: '", name, "' is not a field"));
       int64_t index = 0;
       const bool whole =
           std::from_chars(part.data(), part.data() + part.size(), index).ptr == part.data() + part.size();

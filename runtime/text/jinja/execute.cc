@@ -208,7 +208,7 @@ void Evaluator::assign(const Target& target, const Value& value) {
   if (target.attribute.empty()) return scope_->set(target.name, value);
   const Value* found = scope_->find(target.name);
   if (!found || !found->space())
-    runtime_.fail(str("'", target.name, "' is no namespace, so it has no attribute to set"));
+    runtime_.fail(str("'", target.name, "' is not a namespace, so it has no attribute to set"));
   if (!value.is_data()) runtime_.fail(str("a ", type_name(value), " cannot be stored in a namespace"));
   if (Value* known = found->space()->find(target.attribute)) {
     *known = value;

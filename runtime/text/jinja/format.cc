@@ -30,7 +30,7 @@ size_t read_conversion(const Runtime& runtime, const std::string& text, size_t a
   at = read_number(text, at, &out->width);
   if (at < text.size() && text[at] == '.') at = read_number(text, at + 1, &out->precision);
   if (out->width > kMaxWidth || out->precision > kMaxWidth) runtime.fail(str("a format is wider than ", kMaxWidth));
-  if (at == text.size()) runtime.fail("a format ends behind '%'");
+  if (at == text.size()) runtime.fail("a format ends after '%'");
   out->kind = text[at];
   return at + 1;
 }

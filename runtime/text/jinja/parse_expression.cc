@@ -200,7 +200,7 @@ ExprPtr Parser::parse_postfix(ExprPtr expr) {
         add(attribute.get(), std::move(expr));
         expr = std::move(attribute);
       } else {
-        fail("expected a name behind '.'");
+        fail("expected a name after '.'");
       }
     } else {
       return expr;
@@ -293,7 +293,7 @@ void Parser::parse_arguments(Expr* call) {
       call->height = std::max(call->height, value->height + 1);
       call->named.emplace_back(std::move(name), std::move(value));
     } else {
-      if (!call->named.empty()) fail("expected a named argument behind a named one");
+      if (!call->named.empty()) fail("expected a named argument after a named one");
       add(call, parse_expression());
     }
     if (!is_operator(")")) expect_operator(",");

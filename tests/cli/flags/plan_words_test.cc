@@ -59,7 +59,7 @@ TEST(PlanWords, SetNothingTwice) {
 
 TEST(PlanWords, AreSpelledAsTheListsSpellThem) {
   EXPECT_NE(plan_refusal({"qwen3-14", "rtx4090"})
-                .find("'qwen3-14' is no model, shape, card or number of tokens; did "
+                .find("'qwen3-14' is not a model, shape, card or number of tokens; did "
                       "you mean 'qwen3-14b'?"),
             std::string::npos);
   EXPECT_NE(plan_refusal({"qwen3-14b", "rtx4099"}).find("did you mean 'rtx4090'?"), std::string::npos);

@@ -55,7 +55,7 @@ TEST(Json, RefusesWhatIsNone) {
   }
   expect_error(ExitCode::kBadInput, "in", {"not valid JSON"}, [] { parse_json(std::string(3, '\0'), "in"); });
   expect_error(ExitCode::kBadInput, "in", {"byte 6 of 6", "cut short"}, [] { parse_json("[1, 2,", "in"); });
-  expect_error(ExitCode::kBadInput, "in", {"\"b\" comes twice"}, [] { client(R"({"a":[{"b":1,"c":2,"b":3}]})"); });
+  expect_error(ExitCode::kBadInput, "in", {"\"b\" occurs twice"}, [] { client(R"({"a":[{"b":1,"c":2,"b":3}]})"); });
   expect_error(ExitCode::kBadInput, "in", {"deeper than 64 levels"},
                [] { parse_json(std::string(1000000, '['), "in"); });
   EXPECT_NO_THROW(parse_json(std::string(65, '[') + std::string(65, ']'), "in"));

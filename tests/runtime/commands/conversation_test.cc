@@ -32,8 +32,8 @@ TEST(ChatLines, AreQuestionsOrCommands) {
   EXPECT_EQ(parsed("/save").kind, Kind::kWrong);
   EXPECT_EQ(parsed("/read  my notes.txt ").text, "my notes.txt");
   EXPECT_EQ(parsed("/read  my notes.txt ").kind, Kind::kRead);
-  EXPECT_EQ(parsed("/read").text, "/read needs the name of a file: /read FILE");
-  EXPECT_EQ(parsed("/new start").text, "/new takes nothing, not 'start'");
+  EXPECT_EQ(parsed("/read").text, "/read needs a file name: /read FILE");
+  EXPECT_EQ(parsed("/new start").text, "/new takes no argument, but got 'start'");
   EXPECT_NE(parsed("/etc is a folder").text.find("'/etc' is no command"), std::string::npos);
 }
 

@@ -134,7 +134,8 @@ TEST_F(RequestFiles, OfAnotherEncodingAreOneErrorThatNamesIt) {
 }
 
 TEST_F(RequestFiles, MayComeThroughAPipeButHaveAnEnd) {
-  expect_error(ExitCode::kBadInput, "/dev/zero", {"268435456 are read at most"}, [] { RequestFile("/dev/zero"); });
+  expect_error(ExitCode::kBadInput, "/dev/zero", {"268435456", "the limit for what is not a regular file"},
+               [] { RequestFile("/dev/zero"); });
   ASSERT_EQ(::mkfifo(in_.c_str(), 0600), 0);
   std::thread writer([this] { std::ofstream(in_) << line_of("a") << line_of("b"); });
   RequestFile file(in_);

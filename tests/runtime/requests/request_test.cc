@@ -106,7 +106,7 @@ TEST(Requests, ImagesAreRefusedByName) {
     line["body"]["messages"] = {
         {{"role", "user"},
          {"content", {{{"type", "text"}, {"text", "What is this?"}}, {{"type", type}, {type, {{"url", "data:"}}}}}}}};
-    expect_error(ExitCode::kBadInput, "in: line 7", {"messages", "an image", type, "text alone"},
+    expect_error(ExitCode::kBadInput, "in: line 7", {"messages", "an image", type, "only text"},
                  [&line] { parse(line); });
   }
 }
@@ -202,20 +202,22 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
       {{"body"}, json::array(), "body [] must be an object"},
       {{"extra"}, 1, "extra 1 is not supported"},
       {{"body", "model"}, nullptr, "body.model is missing"},
-      {{"body", "prompt"}, "x", "body.prompt \"x\" belongs to the other kind"},
+      {{"body", "prompt"}, "x", "body.prompt \"x\" belongs to completions"},
       {{"body", "messages"}, json::array(), "body.messages [] must be"},
       {{"body", "messages"}, {{{"role", "user"}}}, "without content"},
-      {{"body", "messages"}, {{{"role", "system"}, {"content", "s"}}}, "does not end with a message of the user"},
+      {{"body", "messages"}, {{{"role", "system"}, {"content", "s"}}}, "must end with a user or tool message"},
       {{"body", "messages"},
        {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", "b"}}},
-       "does not end with a message of the user"},
+       "must end with a user or tool message"},
       {{"body", "messages"},
        {{{"role", "user"}, {"content", "a"}}, {{"role", "function"}, {"content", "b"}}},
        "body.messages[1] has the role \"function\""},
-      {{"body", "messages"}, {{{"role", "tool"}, {"content", "a"}}}, "has a tool's answer whose tool_call_id is of no"},
+      {{"body", "messages"},
+       {{{"role", "tool"}, {"content", "a"}}},
+       "has a tool message whose tool_call_id matches no"},
       {{"body", "messages"},
        {{{"role", "user"}, {"content", "a"}}, {{"role", "system"}, {"content", "b"}}},
-       "does not end with a message of the user or of a tool"},
+       "must end with a user or tool message"},
       {{"body", "messages"},
        {{{"role", "user"}, {"content", {{{"type", "image_url"}, {"image_url", "x"}}}}}},
        "has an image (\"image_url\")"},
@@ -226,7 +228,7 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
       {{"body", "temperature"}, 2.5, "body.temperature 2.5 must be from 0 to 2"},
       {{"body", "top_p"}, 0, "body.top_p 0 must be"},
       {{"body", "stop"}, {"a", "b", "c", "d", "e"}, "has 5 texts: at most 4"},
-      {{"body", "stop"}, 5, "body.stop 5 must be text"},
+      {{"body", "stop"}, 5, "body.stop 5 must be a string"},
       {{"body", "n"}, 2, "body.n 2 is not supported: only 1 is"},
       {{"body", "stream"}, true, "body.stream true is not supported"},
       {{"body", "logprobs"}, 5, "body.logprobs 5 must be true or false"},
@@ -259,7 +261,7 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
       {{"body", "ignore_eos"}, true, "body.ignore_eos true is not supported"},
       {{"body", "messages"},
        {{{"role", "user"}, {"content", "a"}, {"tool_calls", {{{"id", "x"}}}}}},
-       "body.messages[0] has tool_calls and is not the assistant's"},
+       "body.messages[0] has tool_calls, which only an assistant message may have"},
       {{"body", "messages"},
        {{{"role", "assistant"}, {"tool_calls", {{{"id", "x"}}}}}, {{"role", "user"}, {"content", "a"}}},
        "body.messages[0] has a tool call without a function's name"},
@@ -373,11 +375,11 @@ TEST(Requests, APromptMayBeAListOfOneText) {
   json line = completion();
   line["body"]["prompt"] = {"hello"};
   EXPECT_EQ(parse(line).request.prompt, "hello");
-  const std::pair<json, const char*> wrong[] = {{{"a", "b"}, "has 2 texts"},
-                                                {json::array(), "has no text"},
+  const std::pair<json, const char*> wrong[] = {{{"a", "b"}, "has 2 prompts"},
+                                                {json::array(), "is an empty list"},
                                                 {{1, 2}, "token ids are not supported"},
                                                 {json::array({{1, 2}}), "token ids are not supported"},
-                                                {5, "must be text"}};
+                                                {5, "must be a string"}};
   for (const auto& [prompt, says] : wrong) {
     line["body"]["prompt"] = prompt;
     expect_error(ExitCode::kBadInput, "in", {"body.prompt", says}, [&line] { parse(line); });
@@ -442,7 +444,7 @@ TEST(Request, AnswersByASchema) {
                                   R"("response_format":null)", R"("structured_outputs":{})", R"("n":1)"}) {
     EXPECT_EQ(of(field), nullptr) << field;
   }
-  expect_error(ExitCode::kBadInput, "request", {"guided_json", "second form"},
+  expect_error(ExitCode::kBadInput, "request", {"guided_json", "second answer format"},
                [&] { of(R"("response_format":{"type":"json_object"},"guided_json":{"type":"null"})"); });
   const std::string line = R"({"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":)" + start +
                            "\"guided_json\":" + schema + "}}";

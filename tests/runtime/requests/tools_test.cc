@@ -169,30 +169,33 @@ TEST(Tools, AreRefusedByName) {
   refused("[5]", "", "tools[0] has the type 5");
   refused(R"([{"type":"web_search"}])", "", "tools[0] has the type \"web_search\": only \"function\"");
   refused(R"([{"type":"function"}])", "", "tools[0] has no function");
-  refused(R"([{"type":"function","function":{}}])", "", "tools[0] has no name");
-  refused(R"([{"type":"function","function":{"name":"a b"}}])", "", "tools[0] has no name of letters");
+  refused(R"([{"type":"function","function":{}}])", "", "tools[0] needs a name");
+  refused(R"([{"type":"function","function":{"name":"a b"}}])", "", "tools[0] needs a name of letters");
   refused(R"([{"type":"function","function":{"name":"a","x":1}}])", "", "tools[0] has \"x\", which is not");
-  refused(R"([{"type":"function","function":{"name":"a","description":1}}])", "", "a description that is no text");
-  refused(R"([{"type":"function","function":{"name":"a","parameters":[]}}])", "", "parameters that are no schema");
-  refused(R"([{"type":"function","function":{"name":"a","parameters":{"type":"string"}}}])", "", "no schema of an");
+  refused(R"([{"type":"function","function":{"name":"a","description":1}}])", "", "a description that is not a string");
+  refused(R"([{"type":"function","function":{"name":"a","parameters":[]}}])", "", "parameters that are not an object");
+  refused(R"([{"type":"function","function":{"name":"a","parameters":{"type":"string"}}}])", "",
+          "not an object schema");
   refused(R"([{"type":"function","function":{"name":"a"}},{"type":"function","function":{"name":"a"}}])", "",
-          "tools[1] has the name of another tool");
+          "tools[1] repeats the name of another tool");
   refused(kTools, R"(,"tool_choice":"any")", "tool_choice \"any\" is not supported");
-  refused(kTools, R"(,"tool_choice":{"type":"function","function":{"name":"x"}})", "names no function");
+  refused(kTools, R"(,"tool_choice":{"type":"function","function":{"name":"x"}})", "names a function that is not");
   refused("[]", R"(,"tool_choice":"required")", "tool_choice \"required\" needs tools");
-  refused(kTools, R"(,"response_format":{"type":"json_object"})", "beside a form of the answer");
+  refused(R"([{"type":"function","function":{"name":"a","strict":1}}])", "", "tools[0] has the strict 1, not true or");
+  refused("[]", R"(,"response_format":{"type":"json_schema","json_schema":{"schema":{},"strict":"yes"}})",
+          "has the strict \"yes\", not true or false");
   refused(kTools, R"(,"parallel_tool_calls":1)", "parallel_tool_calls 1 must be true or false");
   expect_error(ExitCode::kBadInput, "request", {"tools", "belongs to chat completions"}, [] {
     parse_request(str(R"({"model":"m","prompt":"q","tools":)", kTools, "}"), RequestKind::kCompletion, "request");
   });
-  EXPECT_NO_THROW(request_of(R"(,"response_format":{"type":"json_object"},"tool_choice":"none")"));
 }
 
 // Each text of the grammar is a call that is read as such, with arguments by the schema.
 TEST(Tools, AnAnswerThatMustCall) {
   const auto accepts = [](const char* choice, CallForm form, const std::string& text) {
     const Request request = request_of(str(",\"tool_choice\":", choice));
-    const std::shared_ptr<const Grammar> grammar = call_grammar(request.tools, form, "tools");
+    const std::shared_ptr<const Grammar> grammar =
+        call_grammar(request.tools, form, BesideCalls::kNothing, nullptr, "tools");
     Automaton automaton(*grammar);
     const bool has = automaton.complete(automaton.after(automaton.start(), text));
     const auto parts = split_tool_calls(request.tools.tools, request.tools.count, text);
@@ -238,13 +241,60 @@ TEST(Tools, AnAnswerThatMustCall) {
   EXPECT_FALSE(accepts(named, CallForm::kXml, tagged(days)));
 }
 
+bool has_text(const Grammar& grammar, const std::string& text) {
+  Automaton automaton(grammar);
+  return automaton.complete(automaton.after(automaton.start(), text));
+}
+
+// strict with tool_choice auto: any text, but each call is valid by its schema.
+TEST(Tools, AnAnswerWithStrictCalls) {
+  const Request request = request_of("");
+  EXPECT_TRUE(request.tools.tools[0].strict);
+  EXPECT_FALSE(request.tools.tools[1].strict);
+  for (const CallForm form : {CallForm::kJson, CallForm::kXml}) {
+    const auto grammar = call_grammar(request.tools, form, BesideCalls::kText, nullptr, "tools");
+    const auto call = [form](const std::string& days) {
+      return form == CallForm::kJson
+                 ? "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"town\": \"U\", \"days\": " + days +
+                       "}}\n</tool_call>"
+                 : "<tool_call>\n<function=weather>\n<parameter=town>\nU\n</parameter>\n<parameter=days>\n" + days +
+                       "\n</parameter>\n</function>\n</tool_call>";
+    };
+    for (const std::string& text : {std::string(), std::string("It rains. {\"a\": <tool_cal"), call("2"),
+                                    "Let me see.\n" + call("9"), call("1") + "\n" + call("2")}) {
+      EXPECT_TRUE(has_text(*grammar, text)) << text;
+    }
+    for (const std::string& text : {call("10"), "x" + call("\"2\""), call("2") + " Done.", std::string("<tool_call>"),
+                                    std::string("a <tool_call>\n{\"name\": \"other\"}\n</tool_call>")}) {
+      EXPECT_FALSE(has_text(*grammar, text)) << text;
+    }
+  }
+}
+
+// With a response_format an answer is either calls or by that form.
+TEST(Tools, AnAnswerByAFormOrCalls) {
+  const Request request = request_of(
+      R"(,"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"enum":[1,"two"]}}})");
+  ASSERT_NE(request.grammar, nullptr);
+  const auto grammar =
+      call_grammar(request.tools, CallForm::kJson, BesideCalls::kNothing, request.grammar.get(), "tools");
+  EXPECT_NE(grammar->text, request.grammar->text);
+  const std::string now = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
+  for (const std::string& text : {std::string("1"), std::string("\"two\""), now, now + "\n" + now}) {
+    EXPECT_TRUE(has_text(*grammar, text)) << text;
+  }
+  for (const std::string& text : {std::string("3"), "1" + now, "Well. " + now, std::string()}) {
+    EXPECT_FALSE(has_text(*grammar, text)) << text;
+  }
+}
+
 TEST(Tools, ASchemaThatIsNotSupportedHasItsToolsName) {
   const Request request = request_of(R"(,"tool_choice":"required")",
                                      R"([{"type":"function","function":{"name":"a"}},
           {"type":"function","function":{"name":"b","parameters":{"properties":{"x":{"not":{}}}}}}])");
   for (const CallForm form : {CallForm::kJson, CallForm::kXml}) {
     expect_error(ExitCode::kBadInput, "tools[1].function.parameters", {"properties.x", "not"},
-                 [&] { call_grammar(request.tools, form, "tools"); });
+                 [&] { call_grammar(request.tools, form, BesideCalls::kNothing, nullptr, "tools"); });
   }
 }
 

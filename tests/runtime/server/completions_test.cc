@@ -272,8 +272,8 @@ TEST_F(ServerTest, ErrorsNameTheField) {
       {chat("x", {{"stream_options", {{"include_usage", true}}}}), "needs \"stream\": true"},
       {chat("x", {{"return_progress", true}}), "return_progress true needs \"stream\": true"},
       {chat("x", {{"stream", true}, {"stream_options", {{"surprise", 1}}}}), "unknown field \"surprise\""},
-      {completion("x"), "prompt \"x\" belongs to the other kind"},
-      {completion(""), "belongs to the other kind"},
+      {completion("x"), "prompt \"x\" belongs to completions"},
+      {completion(""), "belongs to completions"},
       {json::array(), "request"},
   };
   for (const Case& one : cases) {

@@ -64,6 +64,26 @@ class ToolServerTest : public ServerTest {
 
 constexpr const char *kChatPath = "/v1/chat/completions", *kResponsePath = "/v1/responses";
 
+// With a response_format each answer is a call or has the form; strict calls have their schema.
+TEST_F(ToolServerTest, AFormBesideTools) {
+  json strict = tools();
+  strict[0]["function"]["strict"] = true;
+  const json form = {{"type", "json_schema"},
+                     {"json_schema", {{"name", "n"}, {"strict", true}, {"schema", {{"enum", {"dry", "wet"}}}}}}};
+  for (int seed = 0; seed < 6; ++seed) {
+    json more = {{"tools", strict}, {"seed", seed}, {"temperature", 1.5}};
+    if (seed % 2 == 0) more["response_format"] = form;
+    const json choice = answer(kChatPath, chat("Weather?", more))["choices"][0];
+    const json calls = choice["message"].value("tool_calls", json::array());
+    for (const json& call : calls) {
+      if (call["function"]["name"] == "weather") check_weather(call["function"]["arguments"]);
+    }
+    if (seed % 2 != 0 || !calls.empty()) continue;
+    const std::string text = choice["message"]["content"];
+    EXPECT_TRUE(text.ends_with("\"dry\"") || text.ends_with("\"wet\"")) << text;
+  }
+}
+
 TEST_F(ToolServerTest, ANamedFunctionIsCalled) {
   const json named = {{"type", "function"}, {"function", {{"name", "weather"}}}};
   json body = chat("Weather?", {{"tools", tools()}, {"tool_choice", named}});
@@ -218,14 +238,14 @@ TEST_F(ToolServerTest, AResponseByASchema) {
 TEST_F(ToolServerTest, WhatAResponseCannotHaveIsRefusedByName) {
   const std::vector<std::pair<json, const char*>> cases = {
       {{{"input", nullptr}}, "input is missing"},
-      {{{"input", 5}}, "input 5 must be text or a list"},
-      {{{"input", json::array()}}, "input [] must be text or a list"},
+      {{{"input", 5}}, "input 5 must be a string or a list"},
+      {{{"input", json::array()}}, "input [] must be a string or a list"},
       {{{"input", json::array({5})}}, "input[0] is not an object"},
       {{{"input", {{{"role", "tool"}, {"content", "x"}}}}}, "input[0] has the role \"tool\""},
       {{{"input", {{{"type", "item_reference"}, {"id", "x"}}}}}, "input[0] has the type \"item_reference\""},
       {{{"input", {{{"role", "user"}, {"content", {{{"type", "input_image"}}}}}}}}, "has an image"},
-      {{{"input", {{{"type", "function_call_output"}, {"output", "x"}}}}}, "input[0] has no text as its call_id"},
-      {{{"input", {{{"role", "assistant"}, {"content", "x"}}}}}, "does not end with a message of the user"},
+      {{{"input", {{{"type", "function_call_output"}, {"output", "x"}}}}}, "input[0] needs a string as its call_id"},
+      {{{"input", {{{"role", "assistant"}, {"content", "x"}}}}}, "must end with a user or tool message"},
       {{{"previous_response_id", "resp_1"}}, "previous_response_id \"resp_1\" is not supported"},
       {{{"store", true}}, "store true is not supported: only false is"},
       {{{"background", true}}, "background true is not supported"},

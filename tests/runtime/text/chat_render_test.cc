@@ -208,7 +208,7 @@ TEST(ChatRender, RefusesWhatAreNoMessages) {
   refused("{}", "is not a list of messages");
   refused("[]", "is not a list of messages");
   refused("[3]", "message 0 is number, not an object");
-  refused(R"([{"role": "user", "content": "x"}, {"content": "x"}])", "message 1 has no text as its 'role'");
+  refused(R"([{"role": "user", "content": "x"}, {"content": "x"}])", "message 1 needs a string as its 'role'");
   refused(R"([{"role": "<|im_end|>", "content": "x"}])", "has the role '<|im_end|>', not one of system,");
   std::string deep(200, '[');
   deep += std::string(200, ']');

@@ -233,7 +233,7 @@ TEST(DocumentText, NamesTheMissingConverterAndItsPackage) {
   const ScopedVariable path("PATH", empty.path());
   EXPECT_EQ(text_refusal(folder.write("a.pdf", kTextPdf)),
             folder / "a.pdf" +
-                ": is a PDF file, and pdftotext, which makes text of it, is not installed\n"
+                ": is a PDF file, and pdftotext, which converts it to text, is not installed\n"
                 "  Install the package poppler-utils, on Debian and Ubuntu: apt install poppler-utils");
   EXPECT_SAYS(text_refusal(folder.write("a.docx", small_docx())), "is a DOCX file, and pandoc");
   EXPECT_SAYS(text_refusal(folder.write("a.html", kPage)), "apt install pandoc");
@@ -298,7 +298,8 @@ TEST(DocumentText, OfPlainTextIsWhatReadDocumentGives) {
   const DocumentLimit limit = limit_of_context(1000, 100);
   EXPECT_SAYS(text_refusal(folder.write("long.txt", std::string(100'001, 'x')), {.limit = limit}), "100001 bytes");
   EXPECT_SAYS(text_refusal(folder / "gone"), "cannot be opened");
-  EXPECT_SAYS(text_refusal(folder.write("a.xls", "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1...")), "is an office file that is");
+  EXPECT_SAYS(text_refusal(folder.write("a.xls", "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1...")),
+              "is an office file that cannot be converted");
   EXPECT_SAYS(text_refusal(folder.write("a.zip", small_zip({{"a", "b"}}))), "it looks like zip");
 }
 
@@ -323,7 +324,7 @@ TEST(ExpandDocuments, SkipsFilesOfOtherKindsInFolders) {
   folder.write("docs/g", small_zip({{"a", "b"}}));
   std::vector<std::string> skipped;
   EXPECT_EQ(expand_documents({folder / "docs"}, {}, &skipped), (std::vector<std::string>{pdf, text, latin}));
-  EXPECT_EQ(skipped_note(skipped), "skipped 3 files that are no documents: 2 .png, 1 without a suffix");
+  EXPECT_EQ(skipped_note(skipped), "skipped 3 files that are not documents: 2 .png, 1 without a suffix");
   EXPECT_EQ(skipped_note({}), "");
   skipped.clear();
   // A file that is named is read, and its error reported.
@@ -333,7 +334,7 @@ TEST(ExpandDocuments, SkipsFilesOfOtherKindsInFolders) {
     expand_documents({folder / "docs/e"}, {}, &skipped);
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
-    EXPECT_SAYS(std::string(error.what()), "has no document: skipped 1 file that is no document: 1 .png");
+    EXPECT_SAYS(std::string(error.what()), "has no document: skipped 1 file that is not a document: 1 .png");
   }
 }
 

@@ -183,7 +183,7 @@ TEST(ReadDocument, SaysWhatOtherKindsOfFilesAre) {
   EXPECT_EQ(read_document(zero).size(), 45u);
   std::filesystem::create_symlink("nowhere.txt", folder / "link.txt");
   EXPECT_EQ(error_of([&] { read_document(folder / "link.txt"); }),
-            folder / "link.txt: is a link to nowhere.txt, which is not there");
+            folder / "link.txt: is a link to nowhere.txt, which does not exist");
 }
 
 TEST(ReadDocument, ReadsNoMoreThanItsLimit) {

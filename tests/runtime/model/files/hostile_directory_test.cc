@@ -35,7 +35,7 @@ TEST(HostileDirectory, WhatIsNotAModel) {
   expect_refused("a link to itself", folder / "loop", "loop", "Too many levels of symbolic links");
   ASSERT_EQ(::symlink("gone.gguf", (folder / "dangling.gguf").c_str()), 0);
   expect_refused("a link to nothing", folder / "dangling.gguf", "dangling.gguf",
-                 "is a link to gone.gguf, which is not there");
+                 "is a link to gone.gguf, which does not exist");
   expect_refused("a git-LFS pointer", folder.write("lfs.gguf", kLfsPointer), "lfs.gguf", "git lfs pull");
   if (::geteuid() != 0) {
     const std::string secret = folder.write("secret.gguf", "GGUF");
@@ -93,7 +93,7 @@ TEST(HostileDirectory, WeightsAndCompanions) {
     linked.write("model.safetensors", weights);
     std::filesystem::remove(linked / name);
     std::filesystem::create_symlink("../../blobs/0123", linked / name);
-    expect_refused("a link to nothing", linked.path(), name, "is a link to ../../blobs/0123, which is not there");
+    expect_refused("a link to nothing", linked.path(), name, "is a link to ../../blobs/0123, which does not exist");
   }
   const TemporaryFolder bare;
   bare.write("config.json", small_config());
@@ -175,7 +175,7 @@ TEST(HostileDirectory, Indices) {
       {"no name", R"({"weight_map": {"t": ""}})", "\"\""},
       {"a NUL in a name", "{\"weight_map\": {\"t\": \"a\\u0000b\"}}", "not a file name"},
       {"a number", R"({"weight_map": {"t": 5}})", "5"},
-      {"a tensor twice", R"({"weight_map": {"t": "a", "t": "b"}})", "\"t\" comes twice"},
+      {"a tensor twice", R"({"weight_map": {"t": "a", "t": "b"}})", "\"t\" occurs twice"},
       {"bad JSON", R"({"weight_map": {)", "not valid JSON"},
   };
   for (const IndexRow& row : kRows) {

@@ -137,12 +137,13 @@ TEST(TorchFile, ArchivesByHand) {
   broken.entries = {};
   broken.zip64 = false;
   expect_refused("PK\x03\x04" + broken.finish(), {"holds no data.pkl"});
-  expect_refused(zip.finish() + "more", {"cut short or no zip archive"});
-  expect_refused("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8", {"no zip archive", "1.6"});  // before 1.6
+  expect_refused(zip.finish() + "more", {"cut short or not a zip archive"});
+  expect_refused("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8", {"not a zip archive", "1.6"});  // before 1.6
 }
 
 TEST(TorchFile, TensorsThatCannotBe) {
-  expect_refused(with_tensor({"FloatStorage", "1", 6, 0, {6}, {1}}), {"tensor \"t\"", "storage \"1\"", "not there"});
+  expect_refused(with_tensor({"FloatStorage", "1", 6, 0, {6}, {1}}),
+                 {"tensor \"t\"", "storage \"1\"", "does not exist"});
   expect_refused(with_tensor({"FloatStorage", "0", 7, 0, {6}, {1}}), {"storage of 7 F32", "24 bytes"});
   expect_refused(with_tensor({"LongStorage", "0", 6, 0, {3}, {1}}), {"storage of 6 I64", "24 bytes"});
   expect_refused(with_tensor({"FloatStorage", "0", 6, 1, {6}, {1}}), {"6 elements from the 1th on", "has 6"});
@@ -155,8 +156,8 @@ TEST(TorchFile, TensorsThatCannotBe) {
                  {"at most 8"});
   expect_refused(with_tensor({"DoubleStorage", "0", 3, 0, {3}, {1}}), {"\"torch DoubleStorage\""});
   const std::string key = pickled_text("t");
-  expect_refused(with_pickle("\x80\x02}" + key + pickled_int(3) + "s.").finish(), {"entry \"t\" is no tensor"});
-  expect_refused(with_pickle("\x80\x02}" + pickled_int(3) + key + "s.").finish(), {"a key that is no string"});
+  expect_refused(with_pickle("\x80\x02}" + key + pickled_int(3) + "s.").finish(), {"entry \"t\" is not a tensor"});
+  expect_refused(with_pickle("\x80\x02}" + pickled_int(3) + key + "s.").finish(), {"a key that is not a string"});
   expect_refused(with_pickle("\x80\x02" + key + ".").finish(), {"holds no state_dict"});
   expect_refused(with_pickle(std::string(5 << 20, 'N')).finish(), {"data.pkl", "at most"});
 }
@@ -193,8 +194,8 @@ TEST(TorchFile, PicklesThatAskForMore) {
   refused("q\x01.", {"empty"});
   refused(")NNs.", {"sets items of a value that is not a dictionary"});
   refused("}(Nu.", {"a key without a value"});
-  refused("NQ.", {"no tuple"});
-  refused("))R.", {"no function"});
+  refused("NQ.", {"not a tuple"});
+  refused("))R.", {"not a function"});
   refused("ccollections\nOrderedDict\nN\x85R.", {"\"collections OrderedDict\""});
   refused("ctorch\nFloatStorage\n)R.", {"\"torch FloatStorage\""});
   refused(")Nb.", {"attributes to a value that is not a dictionary"});
@@ -203,7 +204,7 @@ TEST(TorchFile, PicklesThatAskForMore) {
   refused("ctorch", {"ends within a name"});
   refused("", {"should follow"});
   refused("ctorch._utils\n_rebuild_tensor_v2\n)R.", {"holds no state_dict"});
-  refused("}" + pickled_text("t") + "ctorch._utils\n_rebuild_tensor_v2\n)Rs.", {"no known way"});
+  refused("}" + pickled_text("t") + "ctorch._utils\n_rebuild_tensor_v2\n)Rs.", {"unknown form"});
 }
 
 TEST(TorchFile, NestingDoesNotGrowTheStack) {

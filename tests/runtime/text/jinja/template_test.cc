@@ -71,7 +71,7 @@ TEST(JinjaErrors, NameSourceAndLine) {
   fails("{{ 99999999999999999999 }}", 1, "too large");
   fails("{% for x in 5 %}{% endfor %}", 1, "a int has no items");
   fails("{% set a, b = [1] %}", 1, "1 values cannot be set to 2 names");
-  fails("{% set d.x = 1 %}", 1, "'d' is no namespace");
+  fails("{% set d.x = 1 %}", 1, "'d' is not a namespace");
   fails("{% macro m(a) %}{% endmacro %}\n{{ m(1, 2) }}", 2, "'m' has 1 parameters, not 2");
   fails("{% macro m(a) %}{% endmacro %}{{ m(b=2) }}", 1, "'b'");
   fails("{{ 'a'.split(b=1) }}", 1, "split has no parameter 'b'");
