@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bench/program.h"
+#include "runtime/commands/report_json.h"
 #include "runtime/text/document.h"
 
 namespace headrace::bench {
@@ -77,6 +78,8 @@ nlohmann::ordered_json row_of(const GenerateResult& result) {
   row["rescued"] = s.verify_outcome.recovered;
   row["foretold"] = s.verify_outcome.predicted;
   row["overturn_rate"] = s.verify_outcome.overturn_rate();
+  if (s.verify_outcome.lossless_tokens > 0) row["lossless_tokens"] = s.verify_outcome.lossless_tokens;
+  row["by_age"] = ages_json(s);
   row["link_bytes_per_token"] = static_cast<double>(result.transfers.decode_h2d_bytes) / tokens;
   row["vram_peak_bytes"] = result.memory.vram_peak_bytes;
   return row;

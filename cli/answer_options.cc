@@ -77,6 +77,7 @@ std::string answer_options(const EngineOptions& asked, const GenerateOptions& ge
     add(verify.interval);
     add(static_cast<int>(verify.score));
     add(static_cast<int>(verify.reduce));
+    if (verify.max_overturned < 1) add(str("overturned ", exact_text(verify.max_overturned)));
     if (verify.window != kTailWindow) add(str("window ", verify.window));
     if (verify.queries != BlockQueries::kRecent) add("queries of the tree");
     if (copy_type(verify.partial)) add(partial_kind_name(verify.partial));

@@ -128,6 +128,9 @@ void exclude_templates(CLI::App& app) {
 
 void check_verify(const EngineOptions& engine) {
   const VerifyOptions& verify = engine.verify;
+  if (verify.max_overturned < 1 && verify.mode != VerifyMode::kApproximate) {
+    contradiction("--max-overturned has an effect with --verify approximate alone: other runs print no wrong token");
+  }
   if (verify.mode == VerifyMode::kFull && verify.names_partial()) contradiction(kNoPartialSteps);
   const VerifyOptions usual_blocks;
   const bool of_blocks = verify.budget || verify.score != usual_blocks.score || verify.reduce != usual_blocks.reduce ||

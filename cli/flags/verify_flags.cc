@@ -2,6 +2,22 @@
 #include "cli/flags/flag_groups.h"
 
 namespace headrace {
+namespace {
+
+// 2%, 0.5%.
+SetFlag percent_value(double* out) {
+  return [out](const std::string& value) {
+    const std::string wrong = "'" + value + "' is not a share of 0% to 100%, such as 2%";
+    double percent = 0;
+    if (!value.ends_with('%') || !double_value(&percent, 0, 100)(value.substr(0, value.size() - 1)).empty())
+      return wrong;
+    *out = percent / 100;
+    return std::string();
+  };
+}
+
+}  // namespace
+
 SetFlag interval_value(int64_t* out) {
   return [out](const std::string& value) {
     if (value != "auto") return int_value(out, 1, kMaxPending)(value);
@@ -68,6 +84,9 @@ std::vector<Flag> verify_flags(VerifyOptions* o) {
       {"--refresh-interval", "N", interval_value(&o->interval),
        "Provisional tokens after which a refresh reads the whole KV cache: auto, or 1 to 192. auto chooses by measured "
        "times; with --verify approximate it is 20 [auto]"},
+      {"--max-overturned", "PERCENT", percent_value(&o->max_overturned),
+       "With --verify approximate: the share of provisional tokens that refreshes may find wrong, such as 2%; above it "
+       "the run is lossless until the share is half of that [any]"},
   };
 }
 

@@ -57,6 +57,9 @@ std::string format_verification(const Speculation& s) {
         s.verify_outcome.recovered > 0 ? str(", ", format_count(s.verify_outcome.recovered), " tokens rescued") : "",
         "; ");
   }
+  if (s.verify_outcome.lossless_tokens > 0) {
+    text += str("lossless for ", format_count(s.verify_outcome.lossless_tokens), " tokens (--max-overturned); ");
+  }
   text.resize(text.size() - 2);
   return text + "\n";
 }

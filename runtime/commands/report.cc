@@ -46,6 +46,7 @@ ordered_json speculation_json(const GenerateResult& result) {
                       {"verify_ms_per_step", per_step(s.verify_ms, s.steps)},
                       {"modes", steps_json(s, 3, true)},
                       {"pending", verdicts_json(s.verify_outcome, 3, true)}};
+  if (!s.by_age.empty()) out["by_age"] = ages_json(s);
   if (!s.type.empty()) add_draft_window(result.draft_window, &out);
   return out;
 }

@@ -49,7 +49,19 @@ ordered_json verdicts_json(const VerifyOutcome& outcome, int decimals, bool with
                       {"rescued", outcome.recovered}};
   if (with_foretold) out["foretold"] = to_decimals(outcome.predicted, decimals);
   out["overturn_rate"] = to_decimals(outcome.overturn_rate(), decimals);
+  if (outcome.lossless_tokens > 0) out["lossless_tokens"] = outcome.lossless_tokens;
   return out;
+}
+
+ordered_json ages_json(const Speculation& speculation) {
+  const auto list = [&](int64_t Speculation::Age::*of) {
+    return list_json(speculation.by_age, [of](const Speculation::Age& age) { return ordered_json(age.*of); });
+  };
+  return {{"tokens", Speculation::kAgeTokens},
+          {"steps", list(&Speculation::Age::steps)},
+          {"accepted", list(&Speculation::Age::accepted)},
+          {"judged", list(&Speculation::Age::judged)},
+          {"overturned", list(&Speculation::Age::rejected)}};
 }
 
 ordered_json rates_json(const MachineRates& rates) {

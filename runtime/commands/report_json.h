@@ -22,8 +22,10 @@ void add_draft_window(const DraftWindow& window, nlohmann::ordered_json* out);
 // By mode: {"steps", "nodes", "tau", "confirmed", "draft_ms_per_step", "verify_ms_per_step"}, rounded to `decimals`.
 nlohmann::ordered_json steps_json(const Speculation& speculation, int decimals, bool with_nodes);
 // What refreshes decided about pending tokens: {"judged", "overturned", "discarded", "rescued", "foretold",
-// "overturn_rate"}.
+// "overturn_rate"}, and with --max-overturned the "lossless_tokens".
 nlohmann::ordered_json verdicts_json(const VerifyOutcome& outcome, int decimals, bool with_foretold);
+// By age: {"tokens": of a group, "steps", "accepted", "judged", "overturned"}, lists with a number for each group.
+nlohmann::ordered_json ages_json(const Speculation& speculation);
 // The objects "rates" and "spread" of a profile.
 nlohmann::ordered_json rates_json(const MachineRates& rates);
 nlohmann::ordered_json spread_json(const std::vector<RateSpread>& spread);

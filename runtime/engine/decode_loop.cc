@@ -36,7 +36,10 @@ DecodeLoop::DecodeLoop(const Run& run)
       chain_(run.prepared.setup.session.partial.shape),
       prompt_tokens_(sequence_.rows()) {
   pending_.reserve(static_cast<size_t>(most_pending_));
+  wrong_.reserve(static_cast<size_t>(most_pending_));
   if (run.prepared.setup.pending.width > 0) growing_.emplace(run.prepared.setup.pending, output_.ends());
+  const double most_overturned = run.prepared.setup.verify.max_overturned;
+  if (final_ && most_overturned < 1) limit_.emplace(most_overturned);
   if (interval_ == kAutoInterval) policy_.emplace(run.prepared.streams(), run.options.step_costs);
 }
 
@@ -66,7 +69,7 @@ void DecodeLoop::follow(std::vector<ForcedToken>* out) {
     const int64_t position = sequence_.rows();
     acceptance_.next = text[i + 1];
     tree_.reset(text[i]);
-    drafting_.begin(StepMode::kFull, 0);
+    drafting_.begin(StepMode::kFull, 0, 0);
     drafting_.propose(text[i], position, &tree_);
     const std::optional<TokenRank> rank = drafting_.rank(acceptance_.next);
     const int32_t sample = settled(executor_.verify(tree_, StepMode::kFull)[0]);
@@ -124,9 +127,10 @@ bool DecodeLoop::chain_pays() const {
 bool DecodeLoop::verify_step(StepMode mode) {
   const int64_t pending = sequence_.pending_rows();
   tree_.reset(root_);
-  drafting_.begin(mode, pending);
+  drafting_.begin(mode, pending, pending);
   const int64_t first = sequence_.rows();
   VerifyOutcome verify_outcome;
+  wrong_.clear();
   if (pending > 0 || at_the_end_ || !step_on_device(mode, first)) {
     if (!at_the_end_) drafting_.propose(root_, first + pending, &tree_);
     const Tree& together = behind_pending();
@@ -140,7 +144,9 @@ bool DecodeLoop::verify_step(StepMode mode) {
   const size_t first_node = final_ ? static_cast<size_t>(pending) + 1 : 1;
   end_thinking(tree, first_node);
   const int64_t right = static_cast<int64_t>(acceptance_.nodes.size());
-  commit(mode, tree, {.committed = final_ ? right - pending : right, .verify_outcome = verify_outcome});
+  if (limit_ && !final_) verify_outcome.lossless_tokens = right;
+  commit(mode, tree,
+         {.committed = final_ ? right - pending : right, .verify_outcome = verify_outcome, .wrong_ages = wrong_});
   if (policy_ && mode == StepMode::kFull) policy_->record_full(drafting_.last_ms(), right);
   if (policy_ && pending > 0) {
     chain_.record_refresh(verify_outcome, right - pending);
@@ -150,6 +156,10 @@ bool DecodeLoop::verify_step(StepMode mode) {
   accepted_ = std::max<int64_t>(right - pending, 0);
   pending_.clear();
   at_the_end_ = false;
+  if (limit_ && verify_outcome.judged > 0) {
+    limit_->record(verify_outcome);
+    final_ = !limit_->exceeded();
+  }
   return emit(tree, first_node);
 }
 
@@ -173,12 +183,13 @@ const Tree& DecodeLoop::behind_pending() {
 }
 
 // The first pending token was sampled from the full KV; the root behind the last is judged with them.
-VerifyOutcome DecodeLoop::verify_pending(std::span<const int32_t> samples) const {
+VerifyOutcome DecodeLoop::verify_pending(std::span<const int32_t> samples) {
   VerifyOutcome verify_outcome;
   for (size_t i = 0; i < pending_.size(); ++i) {
     ++verify_outcome.judged;
     if (combined_.tokens[i + 1] == samples[i]) continue;
     ++verify_outcome.rejected;
+    wrong_.push_back(static_cast<int32_t>(i));
     if (final_) continue;
     verify_outcome.discarded = static_cast<int64_t>(pending_.size() - 1 - i);
     break;
@@ -228,7 +239,7 @@ bool DecodeLoop::emit(const Tree& tree, size_t first_node) {
 
 bool DecodeLoop::partial_step() {
   tree_.reset(root_);
-  drafting_.begin(StepMode::kPartial, 0);
+  drafting_.begin(StepMode::kPartial, 0, sequence_.pending_rows());
   const int64_t first = sequence_.rows() + sequence_.pending_rows();
   if (!step_on_device(StepMode::kPartial, first)) {
     drafting_.propose(root_, first, &tree_);
@@ -254,7 +265,8 @@ bool DecodeLoop::tree_step() {
   if (!growing_->begun()) growing_->begin(root_);
   const int64_t interval = policy_ ? most_pending_ : interval_;
   const int64_t most_depth = std::min({room() - 1, interval, most_pending_ - 1});
-  drafting_.begin(StepMode::kPartial, 0);
+  const std::optional<PendingTree::Tip> tip = growing_->tip();
+  drafting_.begin(StepMode::kPartial, 0, tip ? tip->depth : 0);
   propose_after_tip(most_depth);
   if (!grow_on(most_depth)) return verify_tree(most_depth);
   const int64_t first = growing_->extend(most_depth);
@@ -299,13 +311,16 @@ bool DecodeLoop::verify_tree(int64_t most_depth) {
   const PendingTree::Verdict verdict = growing_->learn(samples, acceptance_);
   end_thinking(tree, 1);
   const int64_t committed = static_cast<int64_t>(acceptance_.nodes.size());
+  wrong_.clear();
+  if (verdict.rejected > 0) wrong_.push_back(static_cast<int32_t>(verdict.judged - 1));
   commit(StepMode::kRefresh, tree,
          {.committed = committed,
           .accepted_depths = verdict.accepted_depths,
           .verify_outcome = {.judged = verdict.judged,
                              .rejected = verdict.rejected,
                              .recovered = verdict.recovered,
-                             .predicted = predicted}});
+                             .predicted = predicted},
+          .wrong_ages = wrong_});
   if (policy_) policy_->record_refresh(drafting_.last_ms(), 0, predicted, committed);
   const bool going = emit(tree, 1);
   growing_->clear();

@@ -15,6 +15,7 @@
 #include "runtime/engine/run_setup.h"
 #include "runtime/session/executor.h"
 #include "runtime/speculation/policy/chain_forecast.h"
+#include "runtime/speculation/policy/overturn_limit.h"
 #include "runtime/speculation/policy/refresh_policy.h"
 
 namespace headrace {
@@ -52,7 +53,7 @@ class DecodeLoop {
   bool verify_tree(int64_t most_depth);
   bool step_on_device(StepMode mode, int64_t position);
   const Tree& behind_pending();
-  VerifyOutcome verify_pending(std::span<const int32_t> samples) const;
+  VerifyOutcome verify_pending(std::span<const int32_t> samples);
   void commit(StepMode mode, const Tree& tree, const Outcome& outcome);
   void cut_at_the_end();
   void end_thinking(const Tree& tree, size_t first_node);
@@ -68,7 +69,8 @@ class DecodeLoop {
   Output& output_;
   const int64_t most_pending_;           // tokens
   const int64_t interval_;               // kAutoInterval: chosen from measured step costs
-  const bool final_;                     // partial acceptance is final: an approximate run
+  std::optional<OverturnLimit> limit_;   // --max-overturned
+  bool final_;                           // partial acceptance is final: an approximate run, within its limit
   std::optional<PendingTree> growing_;   // the pending tokens if they are a tree
   ChainForecast chain_;                  // predicts the yield of a chain
   std::optional<RefreshPolicy> policy_;  // none: a fixed interval
@@ -78,6 +80,7 @@ class DecodeLoop {
   Acceptance acceptance_;
   int32_t root_ = -1;             // the last sampled token; it has no row yet
   std::vector<int32_t> pending_;  // tokens before the root whose rows are not in the full KV
+  std::vector<int32_t> wrong_;    // ages of those that the last refresh rejected
   int64_t accepted_ = 0;          // tokens, from the last refresh on, its own included
   bool at_the_end_ = false;       // a refresh comes next: the provisional root would end the run, or thinking ends
 };

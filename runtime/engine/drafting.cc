@@ -39,6 +39,7 @@ Drafting::Drafting(const DraftModel* model, Draft* draft, Stream& compute, const
   const int64_t steps = (options.verify == VerifyMode::kLossless ? kStepsAToken : 1) * options.most_steps;
   step_ms_.reserve(static_cast<size_t>(std::min(steps, kStepsReserved)));
   depths_.reserve(kMaxPassNodes);
+  speculation_.by_age.reserve(kMaxPending / Speculation::kAgeTokens + 1);
   speculation_.offered_by_depth.reserve(kMaxTreeNodes);
   speculation_.accepted_by_depth.reserve(kMaxTreeNodes);
   speculation_.verify = options.verify;
@@ -59,10 +60,11 @@ Drafting::Drafting(const DraftModel* model, Draft* draft, Stream& compute, const
 
 int64_t Drafting::deepest() const { return model_ != nullptr ? model_->tree().levels : 0; }
 
-void Drafting::begin(StepMode mode, int64_t pending) {
+void Drafting::begin(StepMode mode, int64_t pending, int64_t age) {
   start_ = HostClock::now();
   mode_ = mode;
   pending_ = pending;
+  age_ = age;
   proposed_ = levels_ = 0;
   draft_ms_ = 0;
   timed_ = false;
@@ -115,6 +117,7 @@ void Drafting::grown(int64_t nodes, const Tree& drafted, const Acceptance& follo
   speculation_.record(StepMode::kPartial, {.nodes = nodes,
                                            .proposed = proposed_,
                                            .levels = levels_,
+                                           .age = age_,
                                            .accepted_depths = depths_to(right),
                                            .draft_ms = draft_ms_,
                                            .verify_ms = ms - draft_ms_});
@@ -150,10 +153,11 @@ void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t p
                               .proposed = proposed_,
                               .committed = outcome.committed,
                               .levels = levels_,
+                              .age = age_,
                               .accepted_depths = outcome.accepted_depths.value_or(depths_to(right)),
                               .draft_ms = draft_ms_,
                               .verify_ms = ms - draft_ms_});
-  speculation_.verify_outcome.add(outcome.verify_outcome);
+  speculation_.judge(outcome.verify_outcome, outcome.wrong_ages);
   if (tuner() && pending_ == 0 && tree.size() > 1) record_tree(limits_, tree, acceptance, ms - draft_ms_);
 }
 

@@ -23,6 +23,7 @@ struct Outcome {
   // The depth of each accepted token; none: the accepted path is the proposed tree's.
   std::optional<std::span<const int32_t>> accepted_depths{};
   VerifyOutcome verify_outcome{};
+  std::span<const int32_t> wrong_ages{};  // of the pending tokens that it rejected
 };
 
 struct DraftingOptions {
@@ -44,8 +45,8 @@ class Drafting {
   bool drafts() const { return draft_ != nullptr; }
   int64_t deepest() const;  // levels that a tree may have below its root
 
-  // Begins a step. Its tree will follow `pending` tokens in the target's pass.
-  void begin(StepMode mode, int64_t pending);
+  // Begins a step. Its tree will follow `pending` tokens in the target's pass, and `age` tokens after the last refresh.
+  void begin(StepMode mode, int64_t pending, int64_t age);
   // Fills a tree that holds only `root`, the token at `position`.
   void propose(int32_t root, int64_t position, Tree* tree);
   // The same into device memory, without a wait. Returns nothing if no tree can be built on the device; call propose().
@@ -83,7 +84,7 @@ class Drafting {
   std::vector<float> step_ms_;
   std::vector<int32_t> depths_;
   StepMode mode_ = StepMode::kFull;
-  int64_t pending_ = 0;
+  int64_t pending_ = 0, age_ = 0;
   int64_t proposed_ = 0;  // tokens, in the step
   int64_t levels_ = 0;    // of what was proposed
   const bool rows_cost_;  // every row makes a pass slower: a CPU, or recurrent layers

@@ -13,6 +13,8 @@
 //              those of a partial step only where partial acceptance is final
 //   tokens a step          committed tokens over all steps, whatever their mode
 //   judged, rejected, …  VerifyOutcome
+//   age        of a pending token: the tokens from the last refresh to it; of a step: those to the token that its
+//              proposal continues
 #pragma once
 
 #include <algorithm>
@@ -31,7 +33,8 @@ struct Speculation {
   // One step.
   struct Step {
     int64_t nodes = 1, proposed = 0, committed = 0;
-    int64_t levels = 0;                          // the greatest proposed depth
+    int64_t levels = 0;  // the greatest proposed depth
+    int64_t age = 0;
     std::span<const int32_t> accepted_depths{};  // the depth of each accepted token; valid during record()
     double draft_ms = 0, verify_ms = 0;          // to propose a tree; the target's pass and its commit
   };
@@ -51,6 +54,13 @@ struct Speculation {
     }
   };
 
+  // Sums over kAgeTokens ages: steps with a proposal and what they accepted; pending tokens that refreshes judged.
+  static constexpr int64_t kAgeTokens = 8;
+  struct Age {
+    int64_t steps = 0, accepted = 0, judged = 0, rejected = 0;
+    double tau() const { return steps > 0 ? static_cast<double>(accepted) / static_cast<double>(steps) : 0; }
+  };
+
   std::string type;  // "draft-eagle3"; empty: no draft
   int64_t steps = 0;
   int64_t proposed = 0, accepted = 0, committed = 0;
@@ -62,6 +72,7 @@ struct Speculation {
   std::string partial_kv{};     // what partial steps read: "blocks", "int4", "int8"; empty: there are none
   std::array<Kind, 3> kinds{};  // by StepMode
   VerifyOutcome verify_outcome{};
+  std::vector<Age> by_age{};  // of runs with partial steps
 
   bool happened() const { return !type.empty() || verify != VerifyMode::kFull; }
   const Kind& of(StepMode mode) const { return kinds[static_cast<size_t>(mode)]; }
@@ -83,8 +94,19 @@ struct Speculation {
     committed += step.committed;
     draft_ms += step.draft_ms;
     verify_ms += step.verify_ms;
+    if (verify != VerifyMode::kFull && step.proposed > 0) {
+      ++of_age(step.age).steps;
+      of_age(step.age).accepted += right;
+    }
     for (int64_t depth = 1; depth <= step.levels; ++depth) ++at(depth, &offered_by_depth);
     for (const int32_t depth : step.accepted_depths) ++at(depth, &accepted_by_depth);
+  }
+
+  // A refresh judged the pending tokens of ages [0, outcome.judged); `wrong`: the ages of those that it rejected.
+  void judge(const VerifyOutcome& outcome, std::span<const int32_t> wrong) {
+    verify_outcome.add(outcome);
+    for (int64_t age = 0; age < outcome.judged; ++age) ++of_age(age).judged;
+    for (const int32_t age : wrong) ++of_age(age).rejected;
   }
 
   // Adds a run with the same `type` and `verify`.
@@ -102,9 +124,21 @@ struct Speculation {
     add_depths(more.offered_by_depth, &offered_by_depth);
     add_depths(more.accepted_by_depth, &accepted_by_depth);
     verify_outcome.add(more.verify_outcome);
+    for (size_t i = 0; i < more.by_age.size(); ++i) {
+      Age& sum = of_age(static_cast<int64_t>(i) * kAgeTokens);
+      sum.steps += more.by_age[i].steps;
+      sum.accepted += more.by_age[i].accepted;
+      sum.judged += more.by_age[i].judged;
+      sum.rejected += more.by_age[i].rejected;
+    }
   }
 
  private:
+  Age& of_age(int64_t age) {
+    const auto group = static_cast<size_t>(age / kAgeTokens);
+    by_age.resize(std::max(by_age.size(), group + 1));
+    return by_age[group];
+  }
   static int64_t& at(int64_t depth, std::vector<int64_t>* counts) {
     counts->resize(std::max(counts->size(), static_cast<size_t>(depth)));
     return (*counts)[static_cast<size_t>(depth) - 1];

@@ -42,6 +42,8 @@ struct VerifyOptions {
   BlockReduce reduce = BlockReduce::kMean;
   BlockQueries queries = BlockQueries::kRecent;
   int64_t window = kTailWindow;  // --block-window
+  // --max-overturned, of approximate runs: the share of pending tokens that refreshes may overturn; 1: any.
+  double max_overturned = 1;
   bool operator==(const VerifyOptions&) const = default;
 
   // kAuto only where what fits may decide: not in an approximate run, whose text depends on what partial steps read.
@@ -65,12 +67,15 @@ struct VerifyOutcome {
   int64_t discarded = 0;  // after a rejected token; approximate mode discards none
   int64_t recovered = 0;  // tokens committed after a rejected one, from its alternatives
   double predicted = 0;   // tokens that the refreshes of a tree were expected to confirm
+  // Committed by the refreshes of an approximate run while --max-overturned made it lossless.
+  int64_t lossless_tokens = 0;
   void add(const VerifyOutcome& more) {
     judged += more.judged;
     rejected += more.rejected;
     discarded += more.discarded;
     recovered += more.recovered;
     predicted += more.predicted;
+    lossless_tokens += more.lossless_tokens;
   }
   double overturn_rate() const { return judged > 0 ? static_cast<double>(rejected) / static_cast<double>(judged) : 0; }
 };

@@ -108,6 +108,9 @@ TEST(Args, VerificationFlags) {
   EXPECT_EQ(full.score, BlockScore::kSpecPv);
   EXPECT_EQ(full.reduce, BlockReduce::kLast);
   EXPECT_EQ(parsed({"--verify", "lossless", "--block-score", "recent"}).score, BlockScore::kRecent);
+  EXPECT_EQ(plain.max_overturned, 1);
+  EXPECT_EQ(parsed({"--verify", "approximate", "--max-overturned", "2%"}).max_overturned, 0.02);
+  EXPECT_EQ(parsed({"--verify", "approximate", "--max-overturned", "0%"}).max_overturned, 0);
   EXPECT_EQ(plain.window, kTailWindow);
   EXPECT_EQ(parsed({"--verify", "lossless", "--block-window", "64"}).window, 64);
   EXPECT_EQ(parsed({"--verify", "lossless", "--block-queries", "tree"}).queries, BlockQueries::kTree);
@@ -143,6 +146,13 @@ TEST(Args, VerificationFlags) {
             std::string::npos);
   EXPECT_NE(told({"--partial-budget", "100"}).find("'100' is not a multiple of 64"), std::string::npos);
   EXPECT_NE(told({"--partial-budget", "32K"}).find("of at most 16K"), std::string::npos);
+  for (const char* share : {"2", "0.02", "-1%", "101%", "%", "x%"}) {
+    EXPECT_NE(told({"--verify", "approximate", "--max-overturned", share}).find(str("'", share, "' is not a share")),
+              std::string::npos);
+  }
+  for (const char* mode : {"full", "lossless", "auto"}) {
+    EXPECT_NE(told({"--verify", mode, "--max-overturned", "2%"}).find("--verify approximate alone"), std::string::npos);
+  }
   EXPECT_NE(told({"--refresh-interval", "193"}).find("193"), std::string::npos);
   EXPECT_NE(told({"--refresh-interval", "0"}).find("0"), std::string::npos);
   EXPECT_NE(told({"--verify", "full", "--block-reduce", "max"}).find("--block-*"), std::string::npos);

@@ -293,6 +293,11 @@ TEST(Report, SaysWhatPartialVerificationGave) {
       << format_report(result, "engine");
   result.speculation.partial_kv = "int8";
   EXPECT_NE(format_report(result, "engine").find("  verify    lossless, int8: 130 partial"), std::string::npos);
+  result.speculation.verify = VerifyMode::kApproximate;
+  result.speculation.verify_outcome.lossless_tokens = 1200;
+  EXPECT_NE(format_report(result, "engine").find("14 tokens rescued; lossless for 1,200 tokens (--max-overturned)\n"),
+            std::string::npos)
+      << format_report(result, "engine");
   result.speculation.verify = VerifyMode::kFull;
   EXPECT_EQ(format_report(result, "engine").find("  verify"), std::string::npos);
 }

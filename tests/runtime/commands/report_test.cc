@@ -141,19 +141,22 @@ TEST(ResultJson, SaysWhatPartialVerificationGave) {
   GenerateResult result = some_result();
   result.speculation.verify = VerifyMode::kLossless;
   constexpr int32_t kDepths[] = {1, 2, 3};
-  const auto record = [&](StepMode mode, int64_t nodes, size_t accepted, int64_t committed, double verify_ms) {
+  const auto record = [&](StepMode mode, int64_t nodes, size_t accepted, int64_t committed, double verify_ms,
+                          int64_t age) {
     result.speculation.record(mode, {.nodes = nodes,
                                      .proposed = 7,
                                      .committed = committed,
                                      .levels = 4,
+                                     .age = age,
                                      .accepted_depths = std::span(kDepths).first(accepted),
                                      .draft_ms = 2,
                                      .verify_ms = verify_ms});
   };
-  record(StepMode::kPartial, 8, 2, 0, 6);
-  record(StepMode::kPartial, 8, 0, 0, 6);
-  record(StepMode::kRefresh, 12, 3, 9, 148);
-  result.speculation.verify_outcome = {.judged = 4, .rejected = 1, .discarded = 2, .recovered = 3, .predicted = 8.25};
+  record(StepMode::kPartial, 8, 2, 0, 6, 0);
+  record(StepMode::kPartial, 8, 0, 0, 6, 7);
+  record(StepMode::kRefresh, 12, 3, 9, 148, 8);
+  constexpr int32_t kWrong[] = {8};
+  result.speculation.judge({.judged = 9, .rejected = 1, .discarded = 2, .recovered = 3, .predicted = 8.25}, kWrong);
   const json speculation = json::parse(result_json(result))["speculation"];
   EXPECT_EQ(speculation["type"], "none");
   EXPECT_EQ(speculation["verify"], "lossless");
@@ -169,12 +172,22 @@ TEST(ResultJson, SaysWhatPartialVerificationGave) {
   EXPECT_EQ(speculation["tokens_per_step"], 3.0);
   EXPECT_EQ(speculation["proposed"], 21);
   EXPECT_EQ(speculation["modes"]["refresh"]["verify_ms_per_step"], 148.0);
-  EXPECT_EQ(speculation["pending"], json({{"judged", 4},
+  EXPECT_EQ(speculation["pending"], json({{"judged", 9},
                                           {"overturned", 1},
                                           {"discarded", 2},
                                           {"rescued", 3},
                                           {"foretold", 8.25},
-                                          {"overturn_rate", 0.25}}));
+                                          {"overturn_rate", 0.111}}));
+  EXPECT_EQ(speculation["by_age"],
+            json({{"tokens", 8}, {"steps", {2, 1}}, {"accepted", {2, 3}}, {"judged", {8, 1}}, {"overturned", {0, 1}}}));
+  Speculation twice = result.speculation;
+  twice.verify_outcome.lossless_tokens = 5;
+  twice.add(result.speculation);
+  result.speculation = twice;
+  const json both = json::parse(result_json(result))["speculation"];
+  EXPECT_EQ(both["by_age"]["judged"], json({16, 2}));
+  EXPECT_EQ(both["by_age"]["accepted"], json({4, 6}));
+  EXPECT_EQ(both["pending"]["lossless_tokens"], 5);
   EXPECT_EQ(speculation["offered_by_depth"], json({3, 3, 3, 3}));
   EXPECT_EQ(speculation["accepted_by_depth"], json({2, 2, 1}));
 }

@@ -166,7 +166,7 @@ class EveryDraft : public ::testing::TestWithParam<Instance> {
     while (static_cast<int64_t>(tokens.size()) < tokens_) {
       const int64_t position = run.session->rows();
       tree.reset(tokens.back());
-      drafting.begin(StepMode::kFull, 0);
+      drafting.begin(StepMode::kFull, 0, 0);
       const ProposedTree proposed =
           drafting.propose_into(tokens.back(), position, run.session->tree_inputs(StepMode::kFull));
       if (proposed.nodes > 0) {

@@ -15,7 +15,8 @@
 namespace headrace {
 namespace {
 
-constexpr int64_t kGroup = 512;  // of prefill, so that a GPU's rows are kept in this unit
+constexpr int64_t kMostBeyond = 8;  // levels of a tree
+constexpr int64_t kGroup = 512;     // of prefill, so that a GPU's rows are kept in this unit
 
 class ApproximateText : public ::testing::TestWithParam<DeviceChoice> {
  protected:
@@ -73,6 +74,39 @@ TEST_P(ApproximateText, DoesNotDependOnWhatStepsCost) {
   EXPECT_EQ(a.token_ids, b.token_ids);
   EXPECT_GT(4 * a.speculation.proposed,
             5 * b.speculation.proposed);  // by how much depends on what the draft costs here
+}
+
+// --max-overturned: what was printed stays, and the rest is plain decoding's. Only counts decide where that begins.
+TEST_P(ApproximateText, IsLosslessWhereTooMuchIsOverturned) {
+  const std::vector<int32_t> prompt = testing::made_up_ids(700, 512);
+  for (const SpecType type : {SpecType::kNone, SpecType::kEagle3}) {
+    Engine engine(options(type));
+    GenerateOptions run = approximate(3);
+    run.verify->interval = 10;
+    const GenerateResult any = engine.generate(prompt, run, nullptr);
+    ASSERT_GT(any.speculation.verify_outcome.rejected, 0) << "another seed: nothing is overturned";
+    EXPECT_EQ(any.speculation.verify_outcome.lossless_tokens, 0);
+    run.verify->max_overturned = 1;
+    EXPECT_EQ(engine.generate(prompt, run, nullptr).token_ids, any.token_ids);
+    run.verify->max_overturned = 0;
+    const GenerateResult none = engine.generate(prompt, run, nullptr);
+    run.step_costs = {.partial_ms = 1e6, .refresh_ms = 1e-6};
+    EXPECT_EQ(engine.generate(prompt, run, nullptr).token_ids, none.token_ids);
+    ASSERT_EQ(none.token_ids.size(), 100u);
+    const int64_t lossless = none.speculation.verify_outcome.lossless_tokens;
+    ASSERT_GT(lossless, 0);
+    ASSERT_LT(lossless, 100);
+    // The first lossless token; a tree's last refresh may have judged tokens beyond the run's end.
+    const int64_t first = 100 - lossless + (type == SpecType::kNone ? 0 : kMostBeyond);
+    std::vector<int32_t> longer = prompt;
+    longer.insert(longer.end(), none.token_ids.begin(), none.token_ids.begin() + first);
+    GenerateOptions plain = approximate(3);
+    plain.verify = VerifyOptions{.mode = VerifyMode::kFull};
+    plain.max_tokens = 100 - first;
+    EXPECT_EQ(engine.generate(longer, plain, nullptr).token_ids,
+              std::vector<int32_t>(none.token_ids.begin() + first, none.token_ids.end()));
+    EXPECT_TRUE(std::equal(none.token_ids.begin(), none.token_ids.end() - lossless, any.token_ids.begin()));
+  }
 }
 
 // Prompts that end at, before and behind the border of a group, where the last group has few rows.
