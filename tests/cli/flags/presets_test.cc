@@ -74,6 +74,47 @@ TEST(Presets, FlagsBesideItWin) {
 }
 
 // What a flag beside the preset leaves no effect is not set, so nothing contradicts that flag.
+EngineOptions of(const std::string& preset, std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"-p", "x", "-md", "draft", "--preset", preset});
+  return generate(more).engine;
+}
+
+TEST(Presets, TheOtherPapersAsPublished) {
+  const EngineOptions extend = of("specextend");
+  EXPECT_EQ(extend.draft.type, SpecType::kEagle3);
+  ASSERT_TRUE(extend.draft.retrieval.has_value());
+  EXPECT_EQ(extend.draft.retrieval->chunks, 0);  // as many as the draft has by default
+  EXPECT_EQ(extend.draft.retrieval->rows, 32);
+  EXPECT_EQ(extend.draft.retrieval->every, 4);
+  EXPECT_EQ(levels_of(*extend.draft.tree), levels_of(*parse_tree("opt:50,10,0.7")));
+  EXPECT_EQ(extend.verify, VerifyOptions{.mode = VerifyMode::kFull});
+  EXPECT_EQ(of("specextend", {"--spec-type", "draft-simple"}).draft.type, SpecType::kSimple);
+  EXPECT_FALSE(of("specextend", {"--draft-window", "0"}).draft.retrieval.has_value());
+
+  const EngineOptions longspec = of("longspec");
+  EXPECT_EQ(longspec.draft.type, SpecType::kLongSpec);
+  EXPECT_EQ(levels_of(*longspec.draft.tree), levels_of(*parse_tree("beams:4,16,16,16,16")));
+  EXPECT_EQ(longspec.verify, VerifyOptions{.mode = VerifyMode::kFull});
+
+  const EngineOptions triforce = of("triforce");
+  EXPECT_EQ(triforce.draft.type, SpecType::kSimple);
+  EXPECT_EQ(triforce.draft.window, 320);
+  EXPECT_EQ(levels_of(*triforce.draft.tree), levels_of(chain_shape(6)));
+  EXPECT_EQ(
+      triforce.verify,
+      (VerifyOptions{.mode = VerifyMode::kLossless, .partial = PartialKind::kBlocks, .budget = 4096, .interval = 6}));
+  EXPECT_EQ(of("triforce", {"--verify", "full"}).verify, VerifyOptions{.mode = VerifyMode::kFull});
+
+  const EngineOptions magicdec = generate({"-p", "x", "--preset", "magicdec"}).engine;
+  EXPECT_EQ(magicdec.draft.type, SpecType::kNone);
+  EXPECT_EQ(magicdec.verify, (VerifyOptions{.mode = VerifyMode::kLossless,
+                                            .partial = PartialKind::kBlocks,
+                                            .budget = 256,
+                                            .interval = 7,
+                                            .score = BlockScore::kRecent}));
+  for (const Preset& preset : presets()) EXPECT_NE(preset_note(preset.name).find(preset.source), std::string::npos);
+}
+
 TEST(Presets, FlagsBesideItMayMakeSettingsIdle) {
   const VerifyOptions copy = with({"--partial-kv", "int8"}).verify;
   EXPECT_EQ(copy, (VerifyOptions{.mode = VerifyMode::kApproximate, .partial = PartialKind::kInt8, .interval = 20}));
