@@ -3,8 +3,10 @@
 // are not run again, so that a run can be continued.
 //   systems_bench MODEL SYSTEMS TEXT... --out FILE [--model eagle3=DIR]... [--tokens 1024,4096,16384]
 //                 [--kv device,host] [--temp 0,1] [-n 128] [--device cuda] [--only NAME]... [--instruction TEXT]
-// SYSTEMS: lines "name | flags", flags of headrace and two of its own (bench/systems.txt). A system whose draft has no
-// --model is left out. bench/tables/partial.py makes tables of results.
+//                 [--minutes 8] [--answers] [--vram 22GiB]
+// SYSTEMS: lines "name | flags", flags of headrace and three of its own (bench/systems.txt). A system whose draft has
+// no --model is left out. With --minutes no run is begun after so long. --answers: rows have the text of the answer.
+// bench/tables/partial.py makes tables of results, bench/papers.py runs this program for the tables of the papers.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -17,6 +19,7 @@
 #include "bench/speculation_rows.h"
 #include "cli/flags/flag_groups.h"
 #include "offload/host/checksum.h"
+#include "offload/host/clock.h"
 #include "runtime/commands/report_json.h"
 
 namespace headrace::bench {
@@ -25,6 +28,9 @@ namespace {
 struct Args : TextArgs {
   std::string systems, out;
   std::vector<std::string> models, only;
+  double minutes = 0;  // 0: no limit
+  bool answers = false;
+  uint64_t vram_bytes = 0;
 };
 
 struct System {
@@ -33,6 +39,7 @@ struct System {
   VerifyOptions verify{};
   int64_t budget_share = 0;  // 0: the budget of `verify`
   bool chain = false;        // of pending tokens
+  int64_t new_tokens = 0;    // 0: those of the program
 };
 
 System parse_system(const std::string& line) {
@@ -48,6 +55,7 @@ System parse_system(const std::string& line) {
   add_flags(app, "", verify_flags(&system.verify));
   add_flags(app, "", block_flags(&system.verify));
   app.add_option("--budget-share", system.budget_share)->check(CLI::PositiveNumber);
+  app.add_option("-n", system.new_tokens)->check(CLI::PositiveNumber);
   app.add_option_function<std::string>("--pending", [&](const std::string&) { system.chain = true; })
       ->check(CLI::IsMember({"chain"}));
   try {
@@ -85,6 +93,12 @@ std::string hash_of(const std::vector<int32_t>& ids) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(checksum(std::as_bytes(std::span(ids)))));
   return text;
+}
+
+EngineOptions engine_options(const Args& args) {
+  EngineOptions options = engine_options(static_cast<const TextArgs&>(args));
+  options.device.vram_bytes = args.vram_bytes;
+  return options;
 }
 
 class Bench {
@@ -125,7 +139,7 @@ class Bench {
                                         {"context", tokens},
                                         {"kv", kv},
                                         {"temperature", temperature}};
-          if (done_.count(key_of(row)) > 0) continue;
+          if (done_.count(key_of(row)) > 0 || late()) continue;
           if (!opened) open(system);
           opened = true;
           measure(text, system, row);
@@ -133,6 +147,8 @@ class Bench {
       }
     }
   }
+
+  bool late() const { return args_.minutes > 0 && seconds_since(start_) > 60 * args_.minutes; }
 
   // A short run loads the draft and warms up.
   void open(const System& system) {
@@ -145,7 +161,9 @@ class Bench {
   void measure(const std::string& text, const System& system, nlohmann::ordered_json row) {
     const auto tokens = row["context"].get<int64_t>();
     const std::vector<int32_t>& prompt = prompt_for(text, tokens);
-    GenerateOptions options{.max_tokens = args_.new_tokens, .kv = kv_mode(row["kv"]), .ignore_eos = true};
+    GenerateOptions options{.max_tokens = system.new_tokens > 0 ? system.new_tokens : args_.new_tokens,
+                            .kv = kv_mode(row["kv"]),
+                            .ignore_eos = true};
     options.sampling.temperature = row["temperature"];
     options.verify = system.verify;
     if (system.budget_share > 0) options.verify->budget = tokens / system.budget_share / kPrefixTile * kPrefixTile;
@@ -161,6 +179,7 @@ class Bench {
       row["tokens_per_s_with_prefill"] =
           1e3 * static_cast<double>(result.token_ids.size()) / std::max(1e-3, t.ttft_ms + t.decode_ms);
       row["answer"] = hash_of(result.token_ids);
+      if (args_.answers) row["answer_text"] = result.text;
       row.update(row_of(result));
       const Speculation::Kind& full = result.speculation.of(StepMode::kFull);
       const Speculation::Kind& refresh = result.speculation.of(StepMode::kRefresh);
@@ -184,7 +203,8 @@ class Bench {
     return key;
   }
 
-  void add(const nlohmann::ordered_json& row) { out_ << row.dump() << std::endl; }  // flushed: a line is kept at once
+  // Flushed: a line is kept at once.
+  void add(const nlohmann::ordered_json& row) { out_ << line_text(row) << std::endl; }
 
   const Args args_;
   const std::vector<System> systems_;
@@ -192,6 +212,7 @@ class Bench {
   std::map<std::pair<std::string, int64_t>, std::vector<int32_t>> prompts_;
   std::set<std::string> done_;
   std::ofstream out_;
+  const HostClock::time_point start_ = HostClock::now();
 };
 
 void add_options(CLI::App& app, Args& args) {
@@ -204,6 +225,9 @@ void add_options(CLI::App& app, Args& args) {
   app.add_option("--out", args.out)->required();
   app.add_option("--model", args.models, "NAME=PATH of a draft")->allow_extra_args(false);
   app.add_option("--only", args.only, "a system's name")->allow_extra_args(false);
+  app.add_option("--minutes", args.minutes);
+  app.add_flag("--answers", args.answers);
+  add_size(app, "--vram", &args.vram_bytes);
 }
 
 }  // namespace
