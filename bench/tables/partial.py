@@ -130,6 +130,19 @@ def draft_needle():
         [*key, cells.get(4096, ""), cells.get(8192, "")] for key, cells in lines.items()])
 
 
+def retrieval_layers():
+    """Columns of the text file: rows whose chunks hold the number, with 32 chunks and with 16, at both lengths."""
+    found = {}
+    for line in load("retrieval_layers_xeon-2core.txt").split("16 chunks   worst\n")[1].splitlines():
+        found[line[:24].strip()] = line[24:].replace("|", " ").split()
+    layers = (("29 (the last)", "the last"), ("15", "half way up"), ("22", "at three quarters"),
+              ("15, 22 (kept)", "these two"), ("15, 29", "half way up, and the last"), ("15 to 29", "the upper half"),
+              ("all", "all"))
+    return table("layers | 4,096 tokens, 32 chunks | 16 chunks | 8,192 tokens, 32 chunks | 16 chunks", [
+        [says, *(f"{int(found[name][column]) / rows:.2f}" for column, rows in ((0, 63), (1, 63), (3, 42), (4, 42)))]
+        for name, says in layers])
+
+
 # The systems of the papers
 
 def _systems(kv):

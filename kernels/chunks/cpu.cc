@@ -46,7 +46,8 @@ void chunk_scores(const ChunkScoresParams& p, ThreadPool& pool) {
         sum += weight(state[0], p.totals[2 * head]) * state[1] / p.totals[2 * head + 1];
       }
       const int64_t rows = std::min(p.call.chunk_rows, p.call.rows - chunk * p.call.chunk_rows);
-      p.call.scores[chunk] = sum / static_cast<float>(p.call.heads * rows);
+      const float before = p.call.add ? p.call.scores[chunk] : 0;
+      p.call.scores[chunk] = before + sum / static_cast<float>(p.call.heads * rows);
     }
   });
 }

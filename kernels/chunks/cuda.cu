@@ -258,7 +258,8 @@ __global__ void __launch_bounds__(kScoreThreads) chunk_scores_kernel(ChunkScores
     sum = __fadd_rn(sum, __fdiv_rn(__fmul_rn(state.y, state_weight(state.x, total.x)), total.y));
   }
   const int64_t rows = min(p.call.chunk_rows, p.call.rows - chunk * p.call.chunk_rows);
-  p.call.scores[chunk] = __fdiv_rn(sum, static_cast<float>(heads * rows));
+  const float before = p.call.add ? p.call.scores[chunk] : 0.0f;
+  p.call.scores[chunk] = __fadd_rn(before, __fdiv_rn(sum, static_cast<float>(heads * rows)));
 }
 
 // =====================================================================================================================

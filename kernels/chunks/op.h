@@ -29,7 +29,8 @@ struct ScoreChunksParams {
   int64_t segment_count;      // any number
   int64_t rows, chunk_rows;   // REQUIRES: rows > 0; what the segments have beyond row `rows` is not read
   int64_t heads, kv_heads, head_dim;
-  float scale;  // 1 / sqrt(head_dim)
+  float scale;       // 1 / sqrt(head_dim)
+  bool add = false;  // to what `scores` has: the sum over several layers
 };
 // REQUIRES: the segments follow each other from position 0 and hold `rows` rows or more. A chunk may be in several. q
 // and each k are aligned to two elements; on CUDA 16 bytes (8 for int8) are faster.

@@ -62,11 +62,20 @@ struct LayerInput {
   int64_t first = 0;  // the prompt's first row here: earlier rows come from a saved prefix
 };
 
+// The queries of one layer in a pass, with RoPE: the first elements of each row of [rows, stride], in device memory.
+struct PassQueries {
+  int64_t layer;  // of the KV cache
+  const void* q;
+  DType type;
+  int64_t rows, stride;
+};
+
 // The query of the target's last layer after one row of a pass, with RoPE: [heads, head_dim] in device memory.
 struct TargetQuery {
   const void* q;
   DType type;
-  bool refresh;  // of prefill or a refresh, after which the draft's choice of rows is made anew in any case
+  bool refresh;     // of prefill or a refresh, after which the draft's choice of rows is made anew in any case
+  int64_t row = 0;  // in PassQueries
 };
 
 // Where the target's pass reads a tree in device memory. A draft that has its tree on the device writes it there, and
@@ -143,6 +152,8 @@ class Draft {
   virtual void pass_layer(const LayerInput& input) = 0;
   // The accepted part of the tree.
   virtual void observe(const Tree& tree, const Acceptance& acceptance) = 0;
+  // Each layer of a pass with rows in the KV cache; of prefill, the prompt's last row. Asynchronous, in graphs too.
+  virtual void pass_queries(const PassQueries&) {}
   // After prefill and after each pass: the query of a row at the end of the text, until the next pass. For drafts that
   // select rows of the text by the target's attention. Asynchronous.
   virtual void observe_query(const TargetQuery&) {}

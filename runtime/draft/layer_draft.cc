@@ -264,6 +264,15 @@ ProposedTree LayerDraft::propose_into(int32_t root, int64_t position, const Tree
   return builder_->proposed();
 }
 
+void LayerDraft::attach(const KvCache& target) {
+  target_cache_ = &target;
+  if (retrieval_) retrieval_->attach(target);
+}
+
+void LayerDraft::pass_queries(const PassQueries& queries) {
+  if (retrieval_) retrieval_->keep_queries(queries, *compute_);
+}
+
 void LayerDraft::observe_query(const TargetQuery& query) {
   if (retrieval_) retrieval_->observe_query(query, *target_cache_, *compute_);
 }

@@ -33,7 +33,8 @@ class LayerDraft : public Draft {
   void pass_layer(const LayerInput&) override {}
   // With chosen chunks (DraftSetup::retrieval). LongSpec, which has none, reads the last layer too.
   bool reads_last_layer() const override { return chooses(); }
-  void attach(const KvCache& target) override { target_cache_ = &target; }
+  void attach(const KvCache& target) override;
+  void pass_queries(const PassQueries& queries) final;
   void observe_query(const TargetQuery& query) final;
   void observe(const Tree& tree, const Acceptance& acceptance) override;
 

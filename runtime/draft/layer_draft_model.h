@@ -1,6 +1,7 @@
 // The common part of the opened drafts that rank a vocabulary. Thread: as in draft_model.h.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -36,14 +37,17 @@ class LayerDraftModel : public DraftModel {
 
   DraftSetup setup_of(const DraftRun& run, const ModelConfig& target) const {
     const DraftWindow seen = window(run);
+    const AttentionSpec& attention = target.layers.back().attention();
     return {.run = run,
             .tree = tree_,
             .window = seen.rows,
             .retrieval = {.shape = seen.retrieval,
                           .context_rows = run.context_tokens,
-                          .heads = target.layers.back().attention().heads,
-                          .kv_heads = target.layers.back().attention().kv_heads,
-                          .head_dim = target.layers.back().attention().head_dim}};
+                          .pass_rows = std::max(run.pass_nodes, tree_.nodes + run.most_pending),
+                          .heads = attention.heads,
+                          .kv_heads = attention.kv_heads,
+                          .head_dim = attention.head_dim,
+                          .query_bytes = static_cast<uint64_t>(attention.qkv_width()) * sizeof(float)}};
   }
 
   Device& device_;

@@ -130,4 +130,10 @@ ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& wor
           .stride = stride};
 }
 
+void show_queries(Draft* draft, const StatePlace& at, const ScoringQueries& queries) {
+  if (draft == nullptr || at.group != StateGroup::kRows) return;
+  draft->pass_queries(
+      {.layer = at.place, .q = queries.q, .type = queries.type, .rows = queries.count, .stride = queries.stride});
+}
+
 }  // namespace headrace

@@ -47,5 +47,7 @@ class PassAttention {
 
 // The queries of rows [rows - count, rows) of the layer that `work` was last used for.
 ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t count);
+// Shows the draft, if there is one, the queries of a layer with rows.
+void show_queries(Draft* draft, const StatePlace& at, const ScoringQueries& queries);
 
 }  // namespace headrace

@@ -214,6 +214,7 @@ void Executor::run_pass(const Pass& pass) {
     } else {
       const int32_t* const first = scope_.grows ? buffers_.step().inputs.first_row : nullptr;
       rotated_qkv_product(pass, weights, buffers_.step().hidden, sequence_.pass_destination(at, first));
+      show_queries(sequence_.draft(), at, scoring_queries(layout_, pass.work, pass.rows, pass.rows));
       attention_.run(pass, weights.spec.attention(), at, scope_);
       gate_output(pass, weights);
     }
@@ -310,7 +311,8 @@ void Executor::commit(const Acceptance& acceptance) {
 void Executor::show_query(int64_t row) {
   if (sequence_.draft() == nullptr) return;
   const ScoringQueries query = scoring_queries(layout_, buffers_.step().layer, row + 1, 1);
-  sequence_.draft()->observe_query({.q = query.q, .type = query.type, .refresh = scope_.mode == StepMode::kRefresh});
+  sequence_.draft()->observe_query(
+      {.q = query.q, .type = query.type, .refresh = scope_.mode == StepMode::kRefresh, .row = row});
 }
 
 RowLogProbs Executor::log_probs(int64_t row) const {

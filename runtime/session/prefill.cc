@@ -146,7 +146,10 @@ bool Prefill::layers(LayerRows& rows) {
       go_on = groups.enqueued(saved + (layer * (prompt - saved) + first - saved + last_group_) / layer_count);
     }
     if (!go_on) break;  // interrupted: where the layer would be stored may not be pinned yet
-    if (at.group == StateGroup::kRows) fill_partial(at, rows);
+    if (at.group == StateGroup::kRows) {
+      fill_partial(at, rows);
+      show_queries(sequence_.draft(), at, scoring_queries(layout_, work_.layer, last_group_, 1));
+    }
     if (at.group != StateGroup::kRecurrent) rows.store(at);
     if (at.group != StateGroup::kRows) save_states(at.place);
   }

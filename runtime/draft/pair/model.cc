@@ -55,6 +55,7 @@ class PairDraft final : public Draft {
     head_->observe(tree, acceptance);
     look_up_->observe(tree, acceptance);
   }
+  void pass_queries(const PassQueries& queries) override { head_->pass_queries(queries); }
   void observe_query(const TargetQuery& query) override { head_->observe_query(query); }
   void rewind(int64_t position) override {
     looked_up_ = false;

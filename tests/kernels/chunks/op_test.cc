@@ -74,6 +74,12 @@ class ChunkScoresTest : public KernelTest {
     score_chunks(params, stream());
     std::fill(list.begin(), list.end(), KvSegment{});  // the call has read them
     download(workspace);                               // its guards
+    if (add_twice_) {
+      list = segments_;
+      params.segments = list.data();
+      params.add = true;
+      score_chunks(params, stream());
+    }
     return download(scores, DType::kF32);
   }
 
@@ -120,6 +126,7 @@ class ChunkScoresTest : public KernelTest {
 
   ChunksCase case_;
   std::vector<KvSegment> segments_;
+  bool add_twice_ = false;  // the second call adds to the scores of the first
 
  private:
   int64_t total_rows() const { return std::accumulate(case_.segments.begin(), case_.segments.end(), int64_t{0}); }
@@ -219,6 +226,17 @@ TEST_P(ChunkScoresTest, OfInt4Rows) {
     check({.head_dim = head_dim, .rows = 500, .type = DType::kF32, .k_type = DType::kInt4, .scale = 0.05f});
   }
   check({.head_dim = 128, .rows = 500, .type = DType::kBF16, .k_type = DType::kInt4, .scale = 0.01f}, 0.05);
+}
+
+TEST_P(ChunkScoresTest, AreAddedToWhatThereIs) {
+  for (const DType k_type : {DType::kF32, DType::kBF16}) {
+    make({.rows = 500, .k_type = k_type});
+    std::vector<float> once = run();
+    add_twice_ = true;
+    for (float& score : once) score += score;
+    EXPECT_EQ(run(), once);
+    add_twice_ = false;
+  }
 }
 
 TEST_P(ChunkScoresTest, OfOddHeadDims) {

@@ -1,5 +1,5 @@
-// Which chunks of a text a draft is shown: those that a softmax over the target's last layer, computed here, ranks
-// first.
+// Which chunks of a text a draft is shown: those that a softmax over the target's last layer, or over the two layers
+// that are scored where they are on the device, ranks first. The softmax is computed here.
 #include "runtime/draft/retrieval.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <optional>
 
@@ -16,30 +17,49 @@ namespace headrace {
 namespace {
 
 constexpr int64_t kTargetHeads = 4, kTargetKvHeads = 2, kTargetDim = 16;  // of llama31
-constexpr int64_t kScoredRows = 900, kRowsAChunk = 32;
+constexpr int64_t kScoredRows = 900, kRowsAChunk = 32, kLookRows = 64;
+constexpr int64_t kLayers = 4, kStride = (kTargetHeads + 2 * kTargetKvHeads) * kTargetDim;
 
-// Looks back as a draft would, and keeps the query.
+// Looks back as a draft would, and keeps the queries of the layers that are scored.
 class Looker final : public Draft {
  public:
-  Looker(Device& device, const RetrievalShape& shape) : device_(device), shape_(shape) {}
+  // `layers`: those that it expects to be scored.
+  Looker(Device& device, const RetrievalShape& shape, const std::vector<int64_t>& layers)
+      : device_(device), shape_(shape), layers_(layers) {}
 
   DraftMemory memory() const override { return {.lasting_bytes = Retrieval::bytes(setup())}; }
   bool reads_last_layer() const override { return true; }
   void allocate(Stream& compute) override {
     compute_ = &compute;
+    queries_ = device_.allocate(kLayers * kLookRows * kStride * sizeof(float), "queries");
     retrieval.emplace(device_, setup(), compute);
     EXPECT_FALSE(retrieval->due());
     EXPECT_EQ(retrieval->choose(kScoredRows, compute).count, 0) << "nothing was scored";
   }
-  void attach(const KvCache& target) override { cache = &target; }
+  void attach(const KvCache& target) override {
+    cache = &target;
+    retrieval->attach(target);
+  }
   void prefill_layer(const LayerInput&) override {}
   bool finish_prefill(std::span<const int32_t>, Progress*, const std::atomic<bool>*) override { return true; }
   void propose(int32_t root, int64_t, const TreeLimits&, Tree* tree) override { tree->reset(root); }
   void pass_layer(const LayerInput&) override {}
   void rewind(int64_t) override {}
   void observe(const Tree&, const Acceptance&) override {}
+  void pass_queries(const PassQueries& pass) override {
+    ASSERT_LE(pass.rows, kLookRows);
+    ASSERT_EQ(pass.stride, kStride);
+    compute_->copy(of_layer(pass.layer), pass.q, static_cast<uint64_t>(pass.rows * pass.stride) * sizeof(float),
+                   Link::kWithinDevice);
+    retrieval->keep_queries(pass, *compute_);
+  }
   void observe_query(const TargetQuery& target) override {
-    query = on_host<float>(target.q, kTargetHeads * kTargetDim);
+    queries.clear();
+    for (const int64_t layer : layers_) {
+      queries[layer] = on_host<float>(of_layer(layer) + target.row * kStride, kTargetHeads * kTargetDim);
+    }
+    EXPECT_EQ(on_host<float>(target.q, kTargetHeads * kTargetDim),
+              on_host<float>(of_layer(kLayers - 1) + target.row * kStride, kTargetHeads * kTargetDim));
     retrieval->observe_query(target, *cache, *compute_);
   }
 
@@ -57,36 +77,43 @@ class Looker final : public Draft {
 
   std::optional<Retrieval> retrieval;
   const KvCache* cache = nullptr;
-  std::vector<float> query;
+  std::map<int64_t, std::vector<float>> queries;  // of each scored layer
 
  private:
+  float* of_layer(int64_t layer) const {
+    return reinterpret_cast<float*>(queries_.data()) + layer * kLookRows * kStride;
+  }
   RetrievalSetup setup() const {
     return {.shape = shape_,
             .context_rows = kScoredRows + 40,
+            .pass_rows = kLookRows,
             .heads = kTargetHeads,
             .kv_heads = kTargetKvHeads,
-            .head_dim = kTargetDim};
+            .head_dim = kTargetDim,
+            .query_bytes = kStride * sizeof(float)};
   }
 
   Device& device_;
   const RetrievalShape shape_;
+  const std::vector<int64_t> layers_;
+  DeviceBuffer queries_;
   Stream* compute_ = nullptr;
 };
 
-// The mean attention of the rows of each chunk of the first `rows`, in doubles.
-std::vector<double> scores_of(const Looker& looker, int64_t rows) {
-  std::vector<double> scores(static_cast<size_t>(ceil_div(rows, kRowsAChunk)));
+// The mean attention of the rows of each chunk of the first `rows` in a layer, in doubles.
+void add_scores(const Looker& looker, int64_t layer, const std::vector<float>& query, int64_t rows,
+                std::vector<double>* scores) {
   for (int64_t head = 0; head < kTargetHeads; ++head) {
     std::vector<double> weights;
     for (int64_t i = 0; i < segments_for(rows); ++i) {
-      const KvSegment segment = looker.cache->resident_segment(looker.cache->shape().layers - 1, i);
+      const KvSegment segment = looker.cache->resident_segment(layer, i);
       const std::vector<float> keys =
           looker.on_host<float>(segment.k, kTargetKvHeads * segment.stride_rows * kTargetDim);
       const int64_t first = head / (kTargetHeads / kTargetKvHeads) * segment.stride_rows * kTargetDim;
       for (int64_t row = 0; segment.position + row < rows && row < segment.rows; ++row) {
         double dot = 0;
         for (int64_t j = 0; j < kTargetDim; ++j) {
-          dot += static_cast<double>(looker.query[static_cast<size_t>(head * kTargetDim + j)]) *
+          dot += static_cast<double>(query[static_cast<size_t>(head * kTargetDim + j)]) *
                  static_cast<double>(keys[static_cast<size_t>(first + row * kTargetDim + j)]);
         }
         weights.push_back(std::exp(dot / std::sqrt(static_cast<double>(kTargetDim))));
@@ -97,9 +124,15 @@ std::vector<double> scores_of(const Looker& looker, int64_t rows) {
     for (size_t row = 0; row < weights.size(); ++row) {
       const auto chunk = static_cast<int64_t>(row) / kRowsAChunk;
       const int64_t here = std::min(kRowsAChunk, rows - chunk * kRowsAChunk);
-      scores[static_cast<size_t>(chunk)] += weights[row] / all / static_cast<double>(kTargetHeads * here);
+      (*scores)[static_cast<size_t>(chunk)] += weights[row] / all / static_cast<double>(kTargetHeads * here);
     }
   }
+}
+
+// The sum over the scored layers.
+std::vector<double> scores_of(const Looker& looker, int64_t rows) {
+  std::vector<double> scores(static_cast<size_t>(ceil_div(rows, kRowsAChunk)));
+  for (const auto& [layer, query] : looker.queries) add_scores(looker, layer, query, rows, &scores);
   return scores;
 }
 
@@ -117,13 +150,19 @@ std::vector<int32_t> best_of(const std::vector<double>& scores, int64_t end, int
 
 class RetrievalTest : public ::testing::TestWithParam<DeviceChoice> {};
 
+// Of llama31's four layers, where all or only the last are on the device.
+const std::vector<int64_t> kResident = {2, 3}, kStreaming = {3};
+
 INSTANTIATE_TEST_SUITE_P(Devices, RetrievalTest, ::testing::ValuesIn(testing::session_devices()),
                          [](const auto& given) { return testing::device_name(given.param); });
 
-TEST_P(RetrievalTest, ChoosesWhatTheTargetAttendsToMost) {
-  const testing::LoadedModel model(testing::tiny_model("llama31"), DType::kF32, GetParam());
-  Looker looker(*model.device, {.chunks = 5, .rows = kRowsAChunk, .every = 3});
+void expect_the_most_attended(DeviceChoice device, KvMode kv) {
+  SCOPED_TRACE(kv == KvMode::kHost ? "in host memory" : "on the device");
+  const testing::LoadedModel model(testing::tiny_model("llama31"), DType::kF32, device);
+  Looker looker(*model.device, {.chunks = 5, .rows = kRowsAChunk, .every = 3},
+                kv == KvMode::kHost ? kStreaming : kResident);
   SessionOptions options = model.options(kScoredRows, 40);
+  options.kv = kv;
   options.draft = &looker;
   const auto session = model.session(options);
   const std::vector<int32_t> ids = testing::made_up_ids(kScoredRows + 20, 512);
@@ -156,12 +195,17 @@ TEST_P(RetrievalTest, ChoosesWhatTheTargetAttendsToMost) {
   }
 }
 
+TEST_P(RetrievalTest, ChoosesWhatTheTargetAttendsToMost) {
+  expect_the_most_attended(GetParam(), KvMode::kDevice);
+  expect_the_most_attended(GetParam(), KvMode::kHost);
+}
+
 // Partial steps, which leave the full KV as it is, trees of pending tokens, and refreshes: the query is that of the
 // last token that was accepted, or of the deepest node that a tree has grown, as a full pass computes it.
 TEST_P(RetrievalTest, ScoresAfterEveryKindOfPass) {
   const testing::LoadedModel model(testing::tiny_model("llama31"), DType::kF32, GetParam());
   const RetrievalShape shape = {.chunks = 5, .rows = kRowsAChunk, .every = 2};
-  Looker looker(*model.device, shape), full_looker(*model.device, shape);
+  Looker looker(*model.device, shape, kResident), full_looker(*model.device, shape, kResident);
   SessionOptions options = model.options(kScoredRows, 40);
   options.pass_rows = 8;
   options.draft = &full_looker;
@@ -176,8 +220,10 @@ TEST_P(RetrievalTest, ScoresAfterEveryKindOfPass) {
   std::vector<int32_t> last_choice = looker.choose(kScoredRows);
   const auto expect_scores = [&](int64_t rows, const char* after) {
     ASSERT_TRUE(looker.retrieval->due()) << after;
-    for (size_t i = 0; i < looker.query.size(); ++i) {
-      ASSERT_NEAR(looker.query[i], full_looker.query[i], 1e-4f) << after;
+    for (const auto& [layer, query] : looker.queries) {
+      for (size_t i = 0; i < query.size(); ++i) {
+        ASSERT_NEAR(query[i], full_looker.queries.at(layer)[i], 1e-4f) << after << ", layer " << layer;
+      }
     }
     const std::vector<int32_t> choice = looker.choose(rows);
     EXPECT_EQ(choice, best_of(scores_of(looker, rows), rows / kRowsAChunk, 5)) << after;

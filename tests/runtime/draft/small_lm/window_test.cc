@@ -130,11 +130,14 @@ TEST_P(SimpleWindow, ChosenChunksAreAsIfTheyWereAllThatThereIs) {
                           .tree = chain_shape(kDeep),
                           .window = kWindow};
     const ModelConfig& config = target.checkpoint->config();
-    options.retrieval = {.shape = {.chunks = 40, .rows = kChunk},
-                         .context_rows = options.run.context_tokens,
-                         .heads = config.layers.front().attention().heads,
-                         .kv_heads = config.layers.front().attention().kv_heads,
-                         .head_dim = config.layers.front().attention().head_dim};
+    options.retrieval = {
+        .shape = {.chunks = 40, .rows = kChunk},
+        .context_rows = options.run.context_tokens,
+        .pass_rows = kMaxTreeNodes,
+        .heads = config.layers.front().attention().heads,
+        .kv_heads = config.layers.front().attention().kv_heads,
+        .head_dim = config.layers.front().attention().head_dim,
+        .query_bytes = static_cast<uint64_t>(config.layers.front().attention().qkv_width()) * sizeof(float)};
     SimpleDraft draft(*target.device, model.checkpoint->config(), model.weights, options);
     EXPECT_TRUE(draft.reads_last_layer());
     SessionOptions run = target.options(kPromptTokens, kSteps + kDeep);
