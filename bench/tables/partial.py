@@ -97,6 +97,25 @@ def drafts():
                  "a step of 60: draft, verify, ms", lines)
 
 
+def accepted_by_steps():
+    """Of an EAGLE-3 head, three books: full verification, then the partial steps of lossless runs."""
+    lines = []
+    for tree, says in (("60", "full, trees of 60 nodes"), ("auto", "full, `--tree auto`")):
+        rows = [row for row in find("speculation_bench_h200_long.json", kv="host", tree=tree)
+                if abs(row["prompt_tokens"] - 61000) < 100]
+        lines.append([says, "61,000", "60" if tree == "60" else "", f"{mean(rows, 'tau'):.2f}", ""])
+    for name, tokens, kind, kv in (("copies", "61,440", "int8", "host"), ("copies", "61,440", "int4", "host"),
+                                   ("copies", "61,440", "blocks", "host"), ("30720", "30,720", "int8", "host"),
+                                   ("30720", "30,720", "int8", "auto")):
+        rows = find(f"partial_h100_{name}.json", verify="lossless", draft="draft-eagle3", partial_kv=kind, kv=kv)
+        steps = total(rows, "partial", "steps")
+        first = sum(row["accepted_by_depth"][0] for row in rows) / sum(row["offered_by_depth"][0] for row in rows)
+        tau = sum(row["partial"]["tau"] * row["partial"]["steps"] for row in rows) / steps
+        lines.append([f"lossless, {kind}" + (", all on the device" if kv == "auto" else ""), tokens,
+                      f"{total(rows, 'partial', 'nodes') / steps:.1f}", f"{tau:.2f}", f"{first:.0%}"])
+    return table("verification | tokens | nodes a partial step | tau | first token right", lines)
+
+
 def exact_runs():
     rows = [row for kind in ("exact", "exact_top-p") for row in find(f"speculation_bench_h200_{kind}.json")
             if "same_tokens" in row]
