@@ -37,7 +37,7 @@ DecodeLoop::DecodeLoop(const Run& run)
       prompt_tokens_(sequence_.rows()) {
   pending_.reserve(static_cast<size_t>(most_pending_));
   if (run.prepared.setup.pending.width > 0) growing_.emplace(run.prepared.setup.pending, output_.ends());
-  if (interval_ == kAutoInterval) policy_.emplace(run.prepared.streams(), run.options.step_costs);
+  if (interval_ == kAutoInterval) policy_.emplace(run.prepared.streams_rows(), run.options.step_costs);
 }
 
 void DecodeLoop::run(int32_t first) {
