@@ -308,23 +308,6 @@ void add_disk(uint64_t bytes, double gb_per_s, PassCost* cost) {
 
 }  // namespace
 
-bool MachineRates::known() const {
-  return to_device_gb_per_s > 0 && to_host_gb_per_s > 0 && weights_gb_per_s > 0 && kv_gb_per_s > 0 &&
-         product_tflop_per_s > 0 && attention_tflop_per_s > 0 && queries_tflop_per_s > 0;
-}
-
-double PassCost::ms() const {
-  CHECK(known);
-  const double both = beside ? std::max(link_ms, device_ms) : link_ms + device_ms;
-  return std::max(both, disk_ms) + fill_ms;
-}
-
-const char* PassCost::bound() const {
-  CHECK(known);
-  if (disk_ms > link_ms && disk_ms > device_ms) return "disk";
-  return link_ms > device_ms ? "link" : "device";
-}
-
 double quantised_products_ms(std::span<const QuantisedBytes> quantised, const MachineRates& rates, int64_t rows) {
   double ms = 0;
   for (const QuantisedBytes& each : quantised) {
@@ -353,10 +336,12 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
       shape.bytes_all_layers() * static_cast<uint64_t>(rows) + windows.bytes_all_layers() * static_cast<uint64_t>(seen);
   const StreamSchedule schedule = partial ? StreamSchedule() : streamed(in, pass.committed);
   const StreamedBytes bytes = streamed_bytes(in, schedule);
-  cost.link_bytes = bytes.link;
+  cost.streamed_weight_bytes = in.plan.host_weights_bytes;
+  cost.link_bytes = bytes.link + cost.streamed_weight_bytes;
   add_disk(schedule.disk_bytes(), in.rates.disk_read_gb_per_s, &cost);
-  cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_device_gb_per_s) /
-                 (bytes.made_values > 0 ? kRemainderLinkShare : kLinkShare);
+  cost.link_ms = (gb_ms(static_cast<double>(bytes.link), in.rates.to_device_gb_per_s) /
+                  (bytes.made_values > 0 ? kRemainderLinkShare : kLinkShare)) +
+                 gb_ms(static_cast<double>(cost.streamed_weight_bytes), in.rates.to_device_gb_per_s) / kLinkShare;
   cost.device_ms =
       decode_products_ms(in.model, in.rates, pass.queries) + layers_ms(in, pass.queries) +
       attention_ms(in, pass.queries, blocks || !in.rates.gpu ? rows : tail_begin(rows), shape) +
@@ -390,7 +375,10 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   const uint64_t states = static_cast<uint64_t>(m.layers) * in.plan.host_states_bytes;
   cost.link_bytes = schedule.bytes() + in.plan.remainder_bytes + states;
   add_disk(schedule.disk_bytes(), in.rates.disk_write_gb_per_s, &cost);
-  cost.link_ms = gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_host_gb_per_s);
+  cost.streamed_weight_bytes = in.plan.host_weights_bytes;  // has the link's other direction
+  cost.link_ms =
+      std::max(gb_ms(static_cast<double>(cost.link_bytes), in.rates.to_host_gb_per_s),
+               gb_ms(static_cast<double>(cost.streamed_weight_bytes), in.rates.to_device_gb_per_s) / kLinkShare);
   cost.device_ms = prefill_products_ms(in, prompt_tokens) + prefill_attention_ms(in, tokens) +
                    recurrent_prefill_ms(m.recurrent, prompt_tokens, kPrefillGroupRows, in.rates);
   if (in.rates.gpu) {

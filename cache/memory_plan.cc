@@ -12,6 +12,7 @@ constexpr uint64_t kDefaultSlotBytes = 16 * kMiB;  // large enough to reach the 
 // Remainders are a quarter of the rows' bytes, and a GPU has too few blocks of attention over 16 MiB of rows: a refresh
 // at 61,440 tokens takes 61 ms with slots of 16 MiB, 47 with 32 and 46 with 64 (bench/results/remainders.txt).
 constexpr uint64_t kRemainderSlotBytes = 32 * kMiB;
+constexpr int kWeightsSlots = 2;      // layers: one is computed, the next arrives
 constexpr int kDefaultDiskSlots = 8;  // some being read, some waiting, some being copied to the device
 
 uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
@@ -47,9 +48,24 @@ void add_remainders(const PlanInput& in, MemoryPlan* plan) {
   plan->remainder_work_bytes = whole_pages(plan->ring_slot_bytes) + plan->remainder_lengths_bytes;
 }
 
+void add_weights(const PlanInput& in, MemoryPlan* plan) {
+  const std::vector<uint64_t>& layers = in.weights.bytes;
+  const auto stay = static_cast<int64_t>(layers.size()) - in.weights.least_in_host;
+  for (int64_t i = 0; i < static_cast<int64_t>(layers.size()); ++i) {
+    const uint64_t bytes = layers[static_cast<size_t>(i)];
+    (i < stay ? plan->device_weights_bytes : plan->host_weights_bytes) += bytes;
+  }
+  plan->host_weights_layers = in.weights.least_in_host;
+  if (!plan->streams_weights()) return;
+  // Whichever leave, so that the ring does not grow with their number.
+  plan->weights_slot_bytes = *std::max_element(layers.begin(), layers.end());
+  plan->weights_slots = kWeightsSlots;
+}
+
 // The sizes of a plan with these shares.
 MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   MemoryPlan plan;
+  add_weights(in, &plan);
   const RowShape exact = in.rows.exact();
   const uint64_t layers = u(in.rows.layers);
   const uint64_t leaving = layers - (in.last_layer_resident ? 1 : 0);  // layers that may have rows in host memory
@@ -107,13 +123,14 @@ uint64_t decode_bytes(const PlanInput& in, const MemoryPlan& plan) {
 MemoryPlan planned(const PlanInput& in, Shares shares) {
   MemoryPlan plan = plan_with(in, shares);
   const uint64_t lasting = whole_pages(plan.resident_bytes) + whole_pages(plan.tail_bytes) +
-                           whole_pages(plan.pass_bytes) + whole_pages(plan.active_bytes) + plan.remainder_work_bytes;
+                           whole_pages(plan.pass_bytes) + whole_pages(plan.active_bytes) + plan.remainder_work_bytes +
+                           plan.weights_ring_bytes();
   const uint64_t partial = whole_pages(plan.partial_bytes) + whole_pages(plan.index_bytes);
   plan.vram_bytes =
       lasting + std::max(prefill_bytes(in, plan) + (plan.late_partial ? 0 : partial), decode_bytes(in, plan) + partial);
   plan.host_total_bytes = whole_pages(plan.host_bytes) + plan.remainder_bytes + plan.remainder_lengths_bytes +
                           disk_ring_bytes(plan) + in.pinned_work_bytes + plan.host_states_bytes +
-                          plan.host_embedding_bytes;
+                          plan.host_embedding_bytes + plan.host_weights_bytes;
   return plan;
 }
 
@@ -162,6 +179,10 @@ std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
       {"decode: staging ring and work", Tier::kVram,
        decode_bytes(in, plan) - lasting - parts_bytes(in, WorkPart::Of::kDecode)},
       {"ring between disk and link", Tier::kHost, disk_ring_bytes(plan)},
+      {str("weights of ", plan.host_weights_layers, " of ", in.weights.bytes.size(),
+           " layers, which cross the link in every pass"),
+       Tier::kHost, plan.host_weights_bytes},
+      {"ring for weights", Tier::kVram, plan.weights_ring_bytes()},
       {"embeddings", Tier::kHost, plan.host_embedding_bytes},
       {"the prompt's states, while prefill runs", Tier::kHost, plan.host_states_bytes},
       {"step inputs and results", Tier::kHost, in.pinned_work_bytes - parts_bytes(in, WorkPart::Of::kHost)}};
@@ -170,8 +191,9 @@ std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
 }
 
 bool fits_memory(const PlanInput& in, const MemoryPlan& plan) {
-  return plan.vram_bytes <= in.vram_free && plan.host_total_bytes <= in.host_free && plan.vram_bytes <= in.total_free &&
-         plan.host_total_bytes <= in.total_free - plan.vram_bytes;
+  const uint64_t vram_bytes = plan.vram_bytes + plan.device_weights_bytes;
+  return vram_bytes <= in.vram_free && plan.host_total_bytes <= in.host_free && vram_bytes <= in.total_free &&
+         plan.host_total_bytes <= in.total_free - vram_bytes;
 }
 
 bool fits(const PlanInput& in, const MemoryPlan& plan) {
@@ -199,7 +221,8 @@ bool may_stay(const PlanInput& in, int64_t resident) {
   MemoryPlan plan = planned(in, {resident, 0});
   if (in.disk_free > 0) plan = planned(in, {resident, plan.placement.units()});
   const uint64_t host_bytes = in.disk_free > 0 ? plan.host_total_bytes : 0;
-  return plan.vram_bytes <= std::min(in.vram_free, in.total_free) && host_bytes <= in.total_free - plan.vram_bytes;
+  const uint64_t vram_bytes = plan.vram_bytes + plan.device_weights_bytes;
+  return vram_bytes <= std::min(in.vram_free, in.total_free) && host_bytes <= in.total_free - vram_bytes;
 }
 
 // The largest number of resident segments that fits, or -1. With all segments resident there is no ring, and with few
@@ -266,8 +289,10 @@ std::string MemoryPlan::to_string() const {
   return text;
 }
 
-std::optional<MemoryPlan> try_plan(const PlanInput& input) {
-  CHECK(input.prompt_rows > 0 && input.context_rows >= input.prompt_rows && input.pass_rows > 0);
+namespace {
+
+// With the weights where they are.
+std::optional<MemoryPlan> plan_beside_weights(const PlanInput& input) {
   MemoryPlan plan = best_plan(input);
   if (!fits(input, plan) && may_be_late(input)) {
     PlanInput late = input;
@@ -277,6 +302,37 @@ std::optional<MemoryPlan> try_plan(const PlanInput& input) {
   if (!fits(input, plan)) return std::nullopt;
   plan.lines = lines_of(input, plan);
   return plan;
+}
+
+PlanInput with_host_weights(PlanInput in, int64_t layers) {
+  in.weights.least_in_host = layers;
+  return in;
+}
+
+// The fewest layers that leave the device so that the rest fits there, if the host has room for whatever leaves. Rows
+// leave first: a byte of weights crosses the link in every pass, a byte of rows in those alone that read all of them,
+// once it is there.
+int64_t fewest_host_weights(PlanInput in) {
+  in.host_free = in.total_free = UINT64_MAX;
+  int64_t low = in.weights.least_in_host, high = static_cast<int64_t>(in.weights.bytes.size());
+  if (plan_beside_weights(in)) return low;
+  low = std::max<int64_t>(low, kWeightsSlots);  // a ring is no smaller than they are
+  while (low + 1 < high) {
+    const int64_t middle = low + (high - low) / 2;
+    (plan_beside_weights(with_host_weights(in, middle)) ? high : low) = middle;
+  }
+  return high;
+}
+
+}  // namespace
+
+std::optional<MemoryPlan> try_plan(const PlanInput& input) {
+  CHECK(input.prompt_rows > 0 && input.context_rows >= input.prompt_rows && input.pass_rows > 0);
+  const LayerWeightsInput& weights = input.weights;
+  const auto layers = static_cast<int64_t>(weights.bytes.size());
+  CHECK(weights.least_in_host >= 0 && weights.least_in_host <= layers, "least_in_host=", weights.least_in_host);
+  if (weights.bytes.empty()) return plan_beside_weights(input);
+  return plan_beside_weights(with_host_weights(input, weights.all_in_host ? layers : fewest_host_weights(input)));
 }
 
 MemoryPlan make_plan(const PlanInput& input) {

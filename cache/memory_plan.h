@@ -16,6 +16,18 @@ namespace headrace {
 // Where the full KV is. kAuto: as many resident segments as the budget allows.
 enum class KvMode : uint8_t { kAuto, kDevice, kHost };
 
+// Where the weights of layers are (--weights-place). kAuto: on the device; where nothing fits so, as many as fit there,
+// and the others in host memory. kHost: all in host memory.
+enum class WeightsPlace : uint8_t { kAuto, kDevice, kHost };
+
+// The weights of layers that may be in host memory. They cross the link in every pass, through a ring of whole layers.
+struct LayerWeightsInput {
+  std::vector<uint64_t>
+      bytes{};  // of each layer, in whole pages; empty: all weights stay, and the budgets are without them
+  int64_t least_in_host = 0;  // of the last layers
+  bool all_in_host = false;
+};
+
 // Device memory of a phase beside the KV cache, in whole pages: the size for the lengths of this plan, and how it grows
 // with them, from which the longest context that fits is computed.
 struct WorkBytes {
@@ -50,6 +62,7 @@ struct PlanInput {
   uint64_t disk_free = 0;             // disk space for what host memory cannot hold; 0: no disk tier
   uint64_t total_free = UINT64_MAX;   // both tiers together if they share one memory (the CPU)
   uint64_t vram_most = UINT64_MAX;    // with a shared memory: the limit of vram_free
+  LayerWeightsInput weights{};        // vram_free and host_free include what these take now
   WorkBytes prefill_work;             // beside the layer buffer: hidden states, activations
   WorkBytes decode_work;              // beside the staging ring: states, activations, logits
   uint64_t pinned_work_bytes = 0;     // host copies of a step's inputs and results
@@ -96,6 +109,12 @@ struct MemoryPlan {
   bool prefill_int8 = false;  // prefill in 8 bits: the same matrices are converted to int8 in place of dequantised
   // The prompt's states, in host memory while prefill runs, and the model's embeddings; 0: they are on the device.
   uint64_t host_states_bytes = 0, host_embedding_bytes = 0;
+  // The last layers' weights are in host memory; 0: all are on the device. The planner counts those of the other
+  // layers, device_weights_bytes, where some may leave; vram_bytes is without them.
+  int64_t host_weights_layers = 0;
+  uint64_t host_weights_bytes = 0, device_weights_bytes = 0;
+  int weights_slots = 0;  // of the ring; a slot holds a layer's weights
+  uint64_t weights_slot_bytes = 0;
   // Segments [resident_segments, remainder_segments) of the layers with rows in host memory have remainders there, too;
   // 0: none. Their work memory is on the device: a slot's rows, and the lengths of all lists, which are also in host
   // memory.
@@ -104,6 +123,9 @@ struct MemoryPlan {
   std::vector<PlanLine> lines;                    // the numbers above with labels, for printing
   uint64_t vram_bytes = 0, host_total_bytes = 0;  // peaks
 
+  bool streams_weights() const { return host_weights_layers > 0; }
+  bool streams() const { return ring_slots > 0 || streams_weights(); }  // rows or weights, in full passes
+  uint64_t weights_ring_bytes() const { return whole_pages(static_cast<uint64_t>(weights_slots) * weights_slot_bytes); }
   uint64_t kv_bytes() const { return resident_bytes + host_bytes + disk_bytes; }
   std::string to_string() const;
 };

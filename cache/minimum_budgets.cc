@@ -37,8 +37,9 @@ PlanInput with_free(PlanInput in, Budget budget, uint64_t bytes) {
 
 uint64_t taken_of(const PlanInput& in, const MemoryPlan& plan, Budget budget) {
   if (budget == Budget::kDisk) return plan.disk_bytes;
-  if (budget == Budget::kVram) return plan.vram_bytes;
-  return plan.host_total_bytes + (one_memory(in) ? plan.vram_bytes : 0);
+  const uint64_t vram_bytes = plan.vram_bytes + plan.device_weights_bytes;
+  if (budget == Budget::kVram) return vram_bytes;
+  return plan.host_total_bytes + (one_memory(in) ? vram_bytes : 0);
 }
 
 // The smallest value of this budget that fits; 0: none does. What a plan uses of an unlimited budget is enough.
@@ -155,8 +156,9 @@ ErrorInfo refusal(const PlanInput& in, const MinimumBudgets& minimum) {
   }
   return {.code = ExitCode::kDoesNotFit,
           .where = flag_of(budget),
-          .what = str("needs ", at_least(need_of(minimum, budget)), " for a context of ", in.context_rows, " tokens, ",
-                      at_most(free_of(in, budget)), " are free"),
+          .what = str("needs ", at_least(need_of(minimum, budget)), " for ",
+                      in.weights.bytes.empty() ? "" : "the layers' weights and ", "a context of ", in.context_rows,
+                      " tokens, ", at_most(free_of(in, budget)), " are free"),
           .hint = hint + "."};
 }
 

@@ -132,19 +132,6 @@ std::vector<Flag> rope_flags(RopeOverrides* r) {
   };
 }
 
-SetFlag kv_value(KvMode* out) {
-  return choice_value<KvMode>(out, {{"auto", KvMode::kAuto}, {"device", KvMode::kDevice}, {"host", KvMode::kHost}});
-}
-
-std::vector<Flag> context_flags(EngineOptions* o) {
-  return {
-      {"-c,--ctx-size", "TOKENS", tokens_value(&o->ctx_size),
-       "Maximum number of tokens, prompt and output together; 128K is 131072 [the model's]"},
-      {"--kv", "MODE", kv_value(&o->kv),
-       "Where the KV cache is stored: auto (on the device as far as it fits), device or host [auto]"},
-  };
-}
-
 Flag prefix_cache_flag(EngineOptions* o) {
   return {"--prefix-cache", "DIR[:SIZE]", folder_value(&o->prefix_cache.folder, &o->prefix_cache.limit_bytes),
           "Save the KV cache of prompts in DIR, and load from there the longest saved prefix of a new prompt; use at "

@@ -103,6 +103,7 @@ void Parser::add_bench() {
       ->group("Model");
   add_flags(*bench_app, "Position", rope_flags(&options->engine.rope));
   add_flags(*bench_app, "Work", bench_flags(options));
+  add_flags(*bench_app, "Memory and device", {weights_place_flag(&options->engine)});
   add_flags(*bench_app, "Memory and device", memory_flags(&options->engine));
   add_list_devices(*bench_app);
   add_flags(*bench_app, "Output", result_flags(&bench.output, &bench.results, "HEADRACE_BENCH_OUTPUT"));
@@ -143,6 +144,7 @@ void Parser::add_quality() {
        {"--draft-needle", &quality.draft_needle,
         "Measure only how a draft ranks the tokens of a number that is hidden in the documents"}});
   add_flags(*quality_app, "Work", quality_flags(options));
+  add_flags(*quality_app, "Memory and device", {weights_place_flag(engine)});
   add_flags(*quality_app, "Memory and device", memory_flags(engine));
   add_list_devices(*quality_app);
   add_flags(*quality_app, "Draft", draft_flags(&engine->draft));

@@ -45,7 +45,7 @@ std::string bench_line(const BenchReport& report, const BenchRow& row) {
   }
   const double peak = report.link_peak_gb_per_s(LinkUse::kToDevice);
   // A step's few ids are no measurement of the link.
-  const bool streams = row.plan.ring_slots > 0;
+  const bool streams = row.plan.streams();
   char share[16] = "-";
   if (streams && peak > 0) std::snprintf(share, sizeof share, "%.1f%%", 100 * row.link_gb_per_s() / peak);
   cells.insert(cells.end(),

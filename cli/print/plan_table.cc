@@ -71,6 +71,10 @@ std::string pass_table(const PlanReport& report) {
   if (!partial) text += pass_line("step", p.full, " to device", report.one_memory);
   if (partial) text += pass_line("partial", p.partial, " to device", report.one_memory);
   if (partial) text += pass_line("refresh", p.refresh, " to device", report.one_memory);
+  if (p.prefill.streamed_weight_bytes > 0) {
+    text += str("  of each step, and beside a prefill's, ", format_bytes(p.prefill.streamed_weight_bytes),
+                " are weights to the device\n");
+  }
   const PassCost& whole = partial ? p.refresh : p.full;
   if (whole.state_bytes > 0)
     text += str("  each step also reads and writes ", format_bytes(whole.state_bytes), " of recurrent states\n");

@@ -28,6 +28,7 @@ ordered_json memory_json(const PlanReport& report) {
           {"segments", run.memory.segments},
           {"resident_segments", run.memory.resident_segments},
           {"ring_bytes", static_cast<uint64_t>(run.memory.ring_slots) * run.memory.ring_slot_bytes},
+          {"host_weights_layers", run.memory.host_weights_layers},
           {"late_partial", run.memory.late_partial},
           {"lean_prefill", run.memory.lean_prefill}};
 }
@@ -46,6 +47,7 @@ ordered_json pass_json(const PassCost& cost) {
   out["disk_bytes"] = cost.disk_bytes;
   out["weight_bytes"] = cost.weight_bytes;
   out["kv_bytes"] = cost.kv_bytes;
+  if (cost.streamed_weight_bytes > 0) out["streamed_weight_bytes"] = cost.streamed_weight_bytes;
   if (cost.state_bytes > 0) out["state_bytes"] = cost.state_bytes;
   return out;
 }

@@ -129,7 +129,7 @@ std::optional<Compared> contradiction(const GenerateResult& result) {
 std::optional<LinkShare> link_share(const GenerateResult& result) {
   const std::vector<float>& steps = result.timings.step_ms;
   const double ms = std::accumulate(steps.begin(), steps.end(), 0.0);
-  if (result.plan.ring_slots == 0 || result.link_peak_gb_per_s <= 0 || ms <= 0) return std::nullopt;
+  if (!result.plan.streams() || result.link_peak_gb_per_s <= 0 || ms <= 0) return std::nullopt;
   return LinkShare{.gb_per_s = static_cast<double>(result.transfers.decode_h2d_bytes) / ms * 1e-6,
                    .peak_gb_per_s = result.link_peak_gb_per_s};
 }
@@ -183,6 +183,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
   line["memory"] = {{"vram_peak_bytes", m.vram_peak_bytes}, {"host_peak_bytes", m.host_peak_bytes},
                     {"disk_peak_bytes", m.disk_peak_bytes}, {"rss_peak_bytes", m.rss_peak_bytes},
                     {"weights_bytes", m.weights_bytes},     {"kv_bytes", m.kv_bytes}};
+  if (result.plan.streams_weights()) line["memory"]["host_weights_bytes"] = result.plan.host_weights_bytes;
   line["weights"] = weights_json(result.weight_types);
   line["prefill_type"] = result.prefill_type;
   line["transfers"] = {{"prefill_h2d_bytes", x.prefill_h2d_bytes},

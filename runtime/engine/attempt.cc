@@ -21,7 +21,7 @@ DraftingOptions drafting_options(const PreparedRun& run, const GenerateOptions& 
   const SessionOptions& session = run.setup.session;
   return {.limits = options.tree_limits,
           .most_nodes = run.setup.most_tree_nodes,
-          .streams = run.streams(),
+          .streams = run.plan.memory.streams(),
           .nodes_cost = run.plan.layout.groups().recurrent_layers() > 0,
           .verify = *run.setup.verify.mode,
           .partial = session.partial_on() ? session.partial.shape : PartialShape{},
@@ -60,6 +60,7 @@ void Attempt::report_plan() {
 
 std::optional<int32_t> Attempt::prefill() {
   Engine::Impl& engine = run_.engine;
+  engine.place_weights(prepared_.plan.memory);
   const bool moves = prepared_.plan.memory.host_embedding_bytes > 0 && engine.weights->movable_bytes() > 0;
   sequence_.begin_host_memory(engine.weights->staging_bytes() +
                               (engine.draft_model ? engine.draft_model->staging_bytes() : 0) +

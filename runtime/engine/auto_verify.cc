@@ -36,7 +36,9 @@ AutoVerify auto_verify(const RunContext& context, int64_t prompt_tokens, const G
   if (!run.speculate) return {};
   const std::optional<Planned> full = planned(VerifyMode::kFull, context, prompt_tokens, run);
   if (!full) return {};  // a lossless run needs more memory
-  if (!full->streams) return {.note = "nothing streams"};
+  if (!full->streams)
+    return {.note = full->plan.memory.streams_weights() ? "no rows stream, and all steps read all weights"
+                                                        : "nothing streams"};
   const std::optional<Planned> lossless = planned(VerifyMode::kLossless, context, prompt_tokens, run);
   if (!lossless) return {.note = "memory has no room for what partial steps read"};
   if (!lossless->plan.partial.on()) return {.note = "partial steps would read all of it"};

@@ -40,7 +40,7 @@ DecodeLoop::DecodeLoop(const Run& run)
   if (run.prepared.setup.pending.width > 0) growing_.emplace(run.prepared.setup.pending, output_.ends());
   const double most_overturned = run.prepared.setup.verify.max_overturned;
   if (final_ && most_overturned < 1) limit_.emplace(most_overturned);
-  if (interval_ == kAutoInterval) policy_.emplace(run.prepared.streams(), run.options.step_costs);
+  if (interval_ == kAutoInterval) policy_.emplace(run.prepared.streams_rows(), run.options.step_costs);
 }
 
 void DecodeLoop::run(int32_t first) {

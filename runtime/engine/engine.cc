@@ -61,9 +61,10 @@ void Engine::Impl::open() {
   append_unique(turn_ends, &end_ids);
   if (thinking && thinking->channels) std::erase(end_ids, tokenizer->find(kChannelMessageEnd));
   weights =
-      Weights::reserve(*checkpoint, *device,
-                       weight_options(options.weights, options.dtype, checkpoint->natural_dtype(), device->backend()));
-  use_draft(options.draft);
+      Weights::place(*checkpoint, device->backend(),
+                     weight_options(options.weights, options.dtype, checkpoint->natural_dtype(), device->backend()));
+  reserve_weights();
+  use_first_draft();
   compute = device->make_stream("compute", StreamRole::kCompute);
   open_prefixes();
   load_ms = ms_since(start);
@@ -125,7 +126,7 @@ std::unique_ptr<PrefixRun> Engine::Impl::find_prefix(const std::vector<int32_t>&
 
 // Saved prefixes must not make a run impossible: if there is no room for the memory that they need, the run proceeds
 // without them. They were asked for, so a draft that nobody named is left out first.
-std::optional<PreparedRun> Engine::Impl::plan_with_prefix(const std::vector<int32_t>& prompt,
+std::optional<PreparedRun> Engine::Impl::plan_with_prefix(const RunContext& context, const std::vector<int32_t>& prompt,
                                                           const GenerateOptions& run, RunSetup setup, PrefixUse* use) {
   const int64_t prompt_tokens = static_cast<int64_t>(prompt.size());
   std::unique_ptr<PrefixRun> prefix;
@@ -136,22 +137,22 @@ std::optional<PreparedRun> Engine::Impl::plan_with_prefix(const std::vector<int3
     return PreparedRun{.setup = std::move(setup), .plan = *std::move(plan), .prefix = std::move(prefix)};
   };
   if (setup.session.scores == nullptr) prefix = find_prefix(prompt, setup);
-  if (std::optional<PreparedRun> whole = prepared(context())) return whole;
+  if (std::optional<PreparedRun> whole = prepared(context)) return whole;
   if (!prefix) return std::nullopt;
   const bool drafts = setup.model != nullptr;
   if (draft_may_shrink(setup)) {  // then it needs other saved rows
-    setup = resolve_options(context(), prompt_tokens, run);
+    setup = resolve_options(context, prompt_tokens, run);
     setup.windowed = true;
     prefix = find_prefix(prompt, setup);
-    if (std::optional<PreparedRun> windowed = prepared(context())) return windowed;
+    if (std::optional<PreparedRun> windowed = prepared(context)) return windowed;
   }
-  if (const std::optional<RunContext> plain = without_draft(context(), setup)) {
+  if (const std::optional<RunContext> plain = without_draft(context, setup)) {
     setup = resolve_options(*plain, prompt_tokens, run);
     prefix = find_prefix(prompt, setup);
     if (std::optional<PreparedRun> saving = prepared(*plain)) return saving;
   }
   const std::unique_ptr<PrefixRun> without = std::move(prefix);
-  RunContext unsaved = context();
+  RunContext unsaved = context;
   unsaved.saves = false;
   setup = resolve_options(unsaved, prompt_tokens, run);
   std::optional<PreparedRun> rest = prepared(unsaved);
@@ -296,17 +297,19 @@ std::optional<PreparedRun> Engine::Impl::prepare(const std::vector<int32_t>& pro
   const int64_t rows = result->kept_tokens = kept ? usable_rows(context(), *kept, prompt, run) : 0;
   if (rows > 0) return follow_run(context(), std::move(kept), {.tokens = result->prompt_tokens, .saved = rows}, run);
   kept.reset();
-  RunSetup setup = resolve_options(context(), result->prompt_tokens, run);
-  if (!scores->next.empty()) setup.session.scores = scores;
-  return plan_with_prefix(prompt, run, std::move(setup), &result->prefix);
+  for (const RunContext& context : contexts(run)) {
+    RunSetup setup = resolve_options(context, result->prompt_tokens, run);
+    if (!scores->next.empty()) setup.session.scores = scores;
+    std::optional<PreparedRun> run_of = plan_with_prefix(context, prompt, run, std::move(setup), &result->prefix);
+    if (run_of) return run_of;
+  }
+  return std::nullopt;
 }
 
 // Of a run without a saved prefix, which needs the least.
 DoesNotFit Engine::Impl::refusal(const std::vector<int32_t>& prompt, const GenerateOptions& run) const {
   PromptScores scores{.next = run.score_next, .log_probs = {}, .compare = run.compare};
-  RunSetup setup = resolve_options(context(), static_cast<int64_t>(prompt.size()), run);
-  if (!scores.next.empty()) setup.session.scores = &scores;
-  return headrace::refusal(context(), run, &setup);
+  return refusal(static_cast<int64_t>(prompt.size()), run, scores.next.empty() ? nullptr : &scores);
 }
 
 }  // namespace headrace

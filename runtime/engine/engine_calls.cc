@@ -83,17 +83,18 @@ void Engine::use_draft(const DraftOptions& draft) { impl_->use_draft(draft); }
 
 RunPlan Engine::plan(int64_t prompt_tokens, const GenerateOptions& options) const {
   CHECK(prompt_tokens > 0 && prompt_tokens < context_limit(), "prompt_tokens=", prompt_tokens);
-  RunSetup setup = resolve_options(impl_->context(), prompt_tokens, options);
-  const SessionPlan plan = finalize(impl_->context(), options, &setup);
-  return run_plan(impl_->context(), setup, plan.memory);
+  if (std::optional<RunPlan> plan = try_plan(prompt_tokens, options)) return *std::move(plan);
+  throw impl_->refusal(prompt_tokens, options, nullptr);
 }
 
 std::optional<RunPlan> Engine::try_plan(int64_t prompt_tokens, const GenerateOptions& options) const {
   CHECK(prompt_tokens > 0 && prompt_tokens < context_limit(), "prompt_tokens=", prompt_tokens);
-  RunSetup setup = resolve_options(impl_->context(), prompt_tokens, options);
-  const std::optional<SessionPlan> plan = try_finalize(impl_->context(), options, &setup);
-  if (!plan) return std::nullopt;
-  return run_plan(impl_->context(), setup, plan->memory);
+  for (const RunContext& context : impl_->contexts(options)) {
+    RunSetup setup = resolve_options(context, prompt_tokens, options);
+    const std::optional<SessionPlan> plan = try_finalize(context, options, &setup);
+    if (plan) return run_plan(context, setup, plan->memory);
+  }
+  return std::nullopt;
 }
 
 std::optional<TraceSummary> Engine::write_trace() {

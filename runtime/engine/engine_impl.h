@@ -53,7 +53,12 @@ struct Engine::Impl {
 
   explicit Impl(const EngineOptions& o) : options(o) {}
   void open();
+  // Takes the memory of all weights on the device where it has room for them; else a run's plan places them.
+  void reserve_weights();
+  void use_first_draft();
   void use_draft(const DraftOptions& draft);
+  // By the plan of a run. They have to be loaded anew if they were elsewhere.
+  void place_weights(const MemoryPlan& memory);
   bool load_weights(Progress* progress, const std::atomic<bool>* interrupt);
   void check_weights();
   void choose_chat();
@@ -71,11 +76,15 @@ struct Engine::Impl {
     return {options,       *device,       *compute, config, *weights, draft_model.get(), checkpoint->path(),
             usual_rates(), draft_is_usual};
   }
+  // The ways in which a run may have its weights, the better first: on the device, or some in host memory. One at
+  // least.
+  std::vector<RunContext> contexts(const GenerateOptions& run) const;
+  bool weights_may_leave() const;
   void open_prefixes();
   std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);
   // None: it does not fit.
-  std::optional<PreparedRun> plan_with_prefix(const std::vector<int32_t>& prompt, const GenerateOptions& run,
-                                              RunSetup setup, PrefixUse* use);
+  std::optional<PreparedRun> plan_with_prefix(const RunContext& context, const std::vector<int32_t>& prompt,
+                                              const GenerateOptions& run, RunSetup setup, PrefixUse* use);
   void note_no_room(const PrefixRun& prefix, bool drafts, PrefixUse* use) const;
   // An attempt at the run. None: it does not fit, and nothing was done. `scores` outlives the attempt.
   std::optional<PreparedRun> prepare(const std::vector<int32_t>& prompt, const GenerateOptions& run,
@@ -83,6 +92,8 @@ struct Engine::Impl {
   void check_run(const std::vector<int32_t>& prompt, const GenerateOptions& run) const;
   void report(GenerateResult* result);  // what is the engine's
   DoesNotFit refusal(const std::vector<int32_t>& prompt, const GenerateOptions& run) const;
+  // With its weights where it takes the least of the device.
+  DoesNotFit refusal(int64_t prompt_tokens, const GenerateOptions& run, PromptScores* scores) const;
 };
 
 }  // namespace headrace

@@ -37,15 +37,16 @@ struct EngineOptions {
   PrefillType prefill = PrefillType::kAuto;         // --prefill-type
   bool allow_damaged_weights = false;               // --allow-damaged-weights
   std::optional<DType> cache_type_k, cache_type_v;  // -ctk, -ctv; none: the weights' type
-  int64_t ctx_size = 0;            // -c: the most tokens of a run, prompt and answer; 0: the context of the model
-  KvMode kv = KvMode::kAuto;       // --kv
-  SpillOptions spill{};            // --spill
-  std::string chat_template;       // --chat-template NAME; empty: the model's own
-  std::string chat_template_file;  // --chat-template-file: a Jinja source; empty: the model's own
-  bool thinking = false;           // --thinking: the template's enable_thinking
-  RopeOverrides rope;              // --rope-*
-  bool use_chat_template = true;   // --no-chat-template
-  bool want_tokenizer = true;      // false: prompts come as ids (tests, benches)
+  int64_t ctx_size = 0;       // -c: the most tokens of a run, prompt and answer; 0: the context of the model
+  KvMode kv = KvMode::kAuto;  // --kv
+  WeightsPlace weights_place = WeightsPlace::kAuto;  // --weights-place
+  SpillOptions spill{};                              // --spill
+  std::string chat_template;                         // --chat-template NAME; empty: the model's own
+  std::string chat_template_file;                    // --chat-template-file: a Jinja source; empty: the model's own
+  bool thinking = false;                             // --thinking: the template's enable_thinking
+  RopeOverrides rope;                                // --rope-*
+  bool use_chat_template = true;                     // --no-chat-template
+  bool want_tokenizer = true;                        // false: prompts come as ids (tests, benches)
   RingOptions ring{};
   std::optional<bool> remainders{};  // SessionOptions; for tests and benches
   // SessionOptions; for tests. None: on a GPU, where nothing fits otherwise.

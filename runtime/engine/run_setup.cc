@@ -47,6 +47,7 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
   session.context_tokens = keeps ? most_run_tokens(context, run) : prompt_tokens + max_tokens;
   session.most_prompt_tokens = keeps ? session.context_tokens : 0;
   session.kv = run.kv.value_or(options.kv);
+  session.weights = context.weights_place;
   session.k_type = options.cache_type_k.value_or(context.weights.dtype());
   session.v_type = options.cache_type_v.value_or(context.weights.dtype());
   session.sampling = run.sampling;
@@ -64,6 +65,14 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
     session.snapshot_unit = session.states_unit(context.device.backend(), drafts);
   }
   return session;
+}
+
+// That a run by this plan has on the device.
+uint64_t device_weights_bytes(const Weights& weights, const MemoryPlan& memory) {
+  uint64_t bytes = weights.all_bytes() - memory.host_weights_bytes;
+  if (memory.host_embedding_bytes > 0) bytes -= weights.movable_bytes();
+  if (weights.embedding_in_host()) bytes -= weights.embedding_bytes();
+  return bytes;
 }
 
 }  // namespace
@@ -177,8 +186,7 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
                .pass_rows = session.pass_rows,
                .grow_rows = session.grow_rows,
                .most_pending = session.most_pending,
-               .weights_bytes =
-                   context.weights.bytes() - (memory.host_embedding_bytes > 0 ? context.weights.movable_bytes() : 0),
+               .weights_bytes = device_weights_bytes(context.weights, memory),
                .weight_types = context.weights.types(),
                .prefill_type = prefill_type_name(session.prefill_int8, context.weights.dtype()),
                .sizes = model_sizes(context.config, context.weights,

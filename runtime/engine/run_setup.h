@@ -35,7 +35,9 @@ struct RunContext {
   std::optional<MachineRates> rates{};  // by which --partial-kv auto compares kinds; none: the most exact that fits
   bool draft_is_usual = false;          // nobody named the draft: a run that does not fit with it is one without
   std::string draft_left_out{};         // the name of that draft, in such a run
-  bool saves = true;                    // with a folder for saved prefixes: the run saves and reads some
+  // kDevice: weights that are all on the device stay there.
+  WeightsPlace weights_place = WeightsPlace::kDevice;
+  bool saves = true;  // with a folder for saved prefixes: the run saves and reads some
 
   int64_t context_limit() const { return options.ctx_size > 0 ? options.ctx_size : config.max_positions; }
   // Whether some layers have a state that is of the last token alone.
@@ -73,7 +75,8 @@ struct PreparedRun {
   std::unique_ptr<PrefixRun> prefix{};  // null: none is read or saved
   KeptState kept{};                     // of the run before
 
-  bool streams() const { return plan.memory.ring_slots > 0; }  // passes over the full KV wait for the link
+  // Passes over the full KV wait for the link, while partial steps do not, but for weights that stream.
+  bool streams_rows() const { return plan.memory.ring_slots > 0; }
 };
 
 // The limit of a run's tokens, prompt and answer: the context, or the limit of the runs that share kept rows.

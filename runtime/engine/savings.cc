@@ -12,14 +12,17 @@ bool draft_may_shrink(const RunSetup& setup) {
 std::vector<Savings> savings_of(const RunContext& context, const RunSetup& setup) {
   const bool cuda = context.device.backend() == Backend::kCuda;
   const EngineOptions& options = context.options;
-  std::vector<Savings> all = {{.embedding = options.host_embedding.value_or(false),
+  const bool movable = cuda && context.weights.movable_bytes() > 0;
+  // Where weights stream, embeddings that leave cost next to nothing and make room for a layer.
+  const bool leave = movable && context.weights_place != WeightsPlace::kDevice;
+  std::vector<Savings> all = {{.embedding = options.host_embedding.value_or(leave),
                                .window = setup.windowed,
                                .states = options.host_states.value_or(false)}};
   const auto add = [&](bool Savings::*one) {
     all.push_back(all.back());
     all.back().*one = true;
   };
-  if (!options.host_embedding && cuda && context.weights.movable_bytes() > 0) add(&Savings::embedding);
+  if (!options.host_embedding && movable && !leave) add(&Savings::embedding);
   // What a saved prefix has of a draft's rows is found before the run is planned.
   if (setup.session.prefix == nullptr && draft_may_shrink(setup)) add(&Savings::window);
   if (!options.host_states && cuda) add(&Savings::states);

@@ -119,15 +119,18 @@ std::vector<StagingRing::Part> KvBacking::parts(int64_t layer, const Chunk& chun
   return parts;
 }
 
-bool KvBacking::fetch(int64_t layer, const Chunk& chunk, uint64_t number, StagingRing& ring, Stream& in) {
+bool KvBacking::fetch(int64_t layer, const Chunk& chunk, uint64_t number, StagingRing& ring, LinkQueue& link) {
   if (chunk.tier == Tier::kHost) {
-    ring.fill(number, parts(layer, chunk), in, {"layer", layer});
+    const std::vector<StagingRing::Part> from = parts(layer, chunk);
+    link.enqueue([&](Stream& in) { ring.fill(number, from, in, {"layer", layer}); });
     return true;
   }
   const std::byte* const data = disk_->take();
   if (data == nullptr) return false;
-  ring.fill(number, data, chunk.bytes, in, {"from disk, layer", layer});
-  disk_->release(in);
+  link.enqueue([&](Stream& in) {
+    ring.fill(number, data, chunk.bytes, in, {"from disk, layer", layer});
+    disk_->release(in);
+  });
   return true;
 }
 

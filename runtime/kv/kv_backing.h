@@ -14,6 +14,7 @@
 #include "cache/stream_schedule.h"
 #include "offload/device/background_pinned_buffer.h"
 #include "offload/device/device.h"
+#include "offload/device/link_queue.h"
 #include "offload/device/ring.h"
 #include "offload/spill/spill_file.h"
 #include "runtime/kv/row_remainders.h"
@@ -66,10 +67,10 @@ class KvBacking {
   // Starts reading the schedule's chunks from disk, layer after layer, repeatedly. REQUIRES: nothing is being
   // offloaded.
   void begin_reads(const StreamSchedule& schedule);
-  // Fetches a chunk into fill `number` of the ring, on `in`: each segment at its place, its remainders if it has some,
-  // else its rows. Chunks on disk arrive in the order of the schedule; blocks
-  // until the next one has been read. False: the reads were stopped.
-  bool fetch(int64_t layer, const Chunk& chunk, uint64_t number, StagingRing& ring, Stream& in);
+  // Fetches a chunk into fill `number` of the ring, on `link`: each segment at its place, its remainders if it has
+  // some, else its rows. Chunks on disk arrive in the order of the schedule; blocks until the next one has been read.
+  // False: the reads were stopped.
+  bool fetch(int64_t layer, const Chunk& chunk, uint64_t number, StagingRing& ring, LinkQueue& link);
   // Copies the chunks of a layer, all of a run of its segments, to where they begin, in device memory. Called for layer
   // after layer; `later`: the chunks on disk of the layers that follow, which are read ahead. All of them must be read
   // back before end_read_back(). REQUIRES: nothing is being offloaded. Throws Error(kStorage).

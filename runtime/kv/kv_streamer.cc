@@ -1,44 +1,55 @@
 #include "runtime/kv/kv_streamer.h"
 
+#include <utility>
+
 #include "offload/host/start_thread.h"
 #include "runtime/kv/kv_cache.h"
 
 namespace headrace {
 
-KvStreamer::KvStreamer(Device& device, KvBacking& backing, int slots, uint64_t slot_bytes)
-    : backing_(backing), ring_(device, slots, slot_bytes), in_(device.make_stream("rows in", StreamRole::kCopy)) {
-  if (!backing.has_disk()) return;
+KvStreamer::KvStreamer(Device& device, KvBacking& backing, LinkQueue& link, std::vector<int64_t> layers,
+                       const RowRing& ring)
+    : backing_(backing), link_(link), layers_(std::move(layers)), ring_(device, ring.slots, ring.slot_bytes) {
+  if (!backing.has_disk()) {
+    link_.add(*this);
+    return;
+  }
   thread_ = start_thread("the thread that takes rows from disk to the device", [this] { serve(); });
 }
 
 KvStreamer::~KvStreamer() {
-  if (!from_disk()) return;
-  stop_reads();
-  {
-    const MutexLock lock(mutex_);
-    quit_ = true;
+  if (from_disk()) {
+    stop_reads();
+    {
+      const MutexLock lock(mutex_);
+      quit_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
   }
-  wake_.notify_one();
-  thread_.join();
+  link_.remove(*this);
+  link_.drain();  // before the ring goes
 }
 
 void KvStreamer::begin_step(int64_t sealed_segments) {
+  ++steps_;
   if (sealed_segments == sealed_segments_) return;
   stop();
+  steps_ = 1;
   sealed_segments_ = sealed_segments;
   filled_ = taken_ = 0;
   RowShape offloaded = backing_.shape();
   offloaded.layers = backing_.layers();
   schedule_ = plan_stream(offloaded, backing_.placement(), sealed_segments, ring_.slot_bytes());
-  in_->wait(backing_.offloaded());  // a segment has just been offloaded
+  link_.enqueue([this](Stream& in) { in.wait(backing_.offloaded()); });  // a segment has just been offloaded
   if (schedule_.chunks.empty()) return;
   if (from_disk()) return begin_disk();
-  while (filled_ < static_cast<uint64_t>(ring_.slots())) fill(filled_++);
+  link_.pump();
 }
 
 void KvStreamer::stop() {
   if (from_disk()) stop_reads();
-  ring_.reset(*in_);
+  link_.enqueue([this](Stream& in) { ring_.reset(in); });
   sealed_segments_ = -1;
 }
 
@@ -47,12 +58,21 @@ KvStreamer::Place KvStreamer::place(uint64_t number) const {
   return {.layer = static_cast<int64_t>(place / chunks), .chunk = &schedule_.chunks[place % chunks]};
 }
 
-bool KvStreamer::fill(uint64_t number) {
+bool KvStreamer::fetch(uint64_t number) {
   const auto [layer, chunk] = place(number);
-  return backing_.fetch(layer, *chunk, number, ring_, *in_);
+  return backing_.fetch(layer, *chunk, number, ring_, link_);
 }
 
-void KvStreamer::next(std::span<const KvSegment> copy, Stream& compute) {
+// Passes that do not stream rows may come between the steps that do.
+LinkPlace KvStreamer::next() const {
+  if (idle()) return {.pass = INT64_MAX};
+  const auto step = static_cast<int64_t>(filled_ / static_cast<uint64_t>(schedule_.fills()));
+  return {.pass = link_.pass() + step - (steps_ - 1),
+          .layer = layers_[static_cast<size_t>(place(filled_).layer)],
+          .rank = 1};
+}
+
+void KvStreamer::take(std::span<const KvSegment> copy, Stream& compute) {
   if (from_disk()) {
     const MutexLock lock(mutex_);
     while (taken_ >= thread_filled_ && error_ == nullptr) moved_.wait(mutex_);
@@ -77,7 +97,7 @@ KvSegment KvStreamer::segment(int64_t index) const {
 void KvStreamer::done(Stream& compute) {
   ring_.release(taken_++, compute);
   if (!from_disk()) {
-    fill(filled_++);
+    link_.pump();
     return;
   }
   const MutexLock lock(mutex_);
@@ -117,7 +137,7 @@ void KvStreamer::serve() noexcept {
     std::exception_ptr error;
     try {
       const MutexUnlock unlock(mutex_);
-      filled = fill(number);
+      filled = fetch(number);
     } catch (...) {
       error = std::current_exception();
     }

@@ -1,8 +1,9 @@
 // Streams the part of the KV cache that is not on the device through a ring of fixed size, as far ahead of the compute
 // as the ring has room, and continues from step to step: when a step's last chunk is consumed, the next step's first
-// chunks are already in flight (docs/design.md, section 8, Streaming). Owns the ring and the stream for incoming rows.
-// If chunks come from disk, a separate thread fills the ring in the same order and waits for the disk; the computing
-// thread waits only for a chunk that has not been submitted yet. Thread: one at a time.
+// chunks are already in flight (docs/design.md, section 8, Streaming). The link's queue puts them in order with weights
+// that stream, too. Owns the ring. If chunks come from disk, a separate thread fills the ring in the same order and
+// waits for the disk; the computing thread waits only for a chunk that has not been submitted yet. Thread: one at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +11,26 @@
 #include <memory>
 #include <span>
 #include <thread>
+#include <vector>
 
 #include "cache/stream_schedule.h"
+#include "offload/device/link_queue.h"
 #include "offload/device/ring.h"
 #include "offload/host/thread_annotations.h"
 #include "runtime/kv/kv_backing.h"
 
 namespace headrace {
 
-class KvStreamer {
+// The ring of a plan.
+struct RowRing {
+  int slots;
+  uint64_t slot_bytes;
+};
+
+class KvStreamer final : private LinkQueue::Source {
  public:
-  KvStreamer(Device& device, KvBacking& backing, int slots, uint64_t slot_bytes);
+  // `layers`: which layer of the model each of the backing's is. All references must outlive this.
+  KvStreamer(Device& device, KvBacking& backing, LinkQueue& link, std::vector<int64_t> layers, const RowRing& ring);
   ~KvStreamer();
   KvStreamer(const KvStreamer&) = delete;
   KvStreamer& operator=(const KvStreamer&) = delete;
@@ -33,7 +43,7 @@ class KvStreamer {
   // The next chunk in order: layer 0's chunks, then layer 1's, …. `compute` waits for its bytes, and makes the rows of
   // segments that arrive as remainders. `copy`: the layer's rows in int8, if the backing has remainders. Throws
   // Error(kStorage) if the bytes could not be read.
-  void next(std::span<const KvSegment> copy, Stream& compute);
+  void take(std::span<const KvSegment> copy, Stream& compute);
   // A segment of that chunk, until done().
   KvSegment segment(int64_t index) const;
   // All readers of the chunk are enqueued on `compute`; its slot is refilled after them.
@@ -41,8 +51,6 @@ class KvStreamer {
   // Drops what was fetched ahead, so that nothing reads the backing; the next step starts over. REQUIRES: done() was
   // called for every chunk.
   void stop();
-  // Throws if a copy has failed; never blocks.
-  void check() { in_->check(); }
   uint64_t slot_bytes() const { return ring_.slot_bytes(); }
 
  private:
@@ -51,7 +59,12 @@ class KvStreamer {
     const Chunk* chunk;
   };
   Place place(uint64_t number) const;
-  bool fill(uint64_t number);  // false: the reads were stopped
+  bool fetch(uint64_t number);  // false: the reads were stopped
+  // ---- from host memory ----
+  bool idle() const { return sealed_segments_ < 0 || schedule_.chunks.empty(); }
+  LinkPlace next() const override;
+  bool has_room() const override { return !idle() && filled_ < taken_ + static_cast<uint64_t>(ring_.slots()); }
+  void fill() override { fetch(filled_++); }
   // ---- from disk ----
   bool from_disk() const { return thread_.joinable(); }
   void begin_disk();
@@ -59,10 +72,12 @@ class KvStreamer {
   void stop_reads() noexcept;  // stops the thread's fills and all reads
 
   KvBacking& backing_;
+  LinkQueue& link_;
+  const std::vector<int64_t> layers_;
   StreamSchedule schedule_;
   int64_t sealed_segments_ = -1;  // for which schedule_ was planned
+  int64_t steps_ = 0;             // begun since then
   StagingRing ring_;
-  std::unique_ptr<Stream> in_;
   uint64_t filled_ = 0, taken_ = 0;                    // chunks since the schedule last changed
   const std::byte *slot_ = nullptr, *made_ = nullptr;  // of the chunk in use: as it arrived, and rows that were made
 

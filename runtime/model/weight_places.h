@@ -1,7 +1,8 @@
 // Weights that are placed in a WeightStore together with the views that will point to them. Owns nothing; views must
-// stay where they are until allocate().
+// stay where they are until the last bind().
 #pragma once
 
+#include <cstring>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -22,7 +23,7 @@ class WeightPlaces {
   void place(std::initializer_list<const TensorInfo*> parts) { store_->place(parts); }
   // In f32, whatever the store's type is.
   void place_f32(const float** view, const TensorInfo* tensor) {
-    f32_views_.emplace_back(view, store_->place({tensor}, DType::kF32));
+    views_.emplace_back(view, store_->place({tensor}, DType::kF32));
   }
   void place(Weight* view, std::initializer_list<WeightStore::Rows> parts) { place(view, store_->place_matrix(parts)); }
   // A matrix without a view, of the types that `like` has.
@@ -41,8 +42,22 @@ class WeightPlaces {
   }
   void allocate(Device& device, const char* what) {
     store_->allocate(device, what);
-    for (const auto& [view, offset] : views_) *view = store_->at(offset);
-    for (const auto& [view, offset] : f32_views_) *view = reinterpret_cast<const float*>(store_->at(offset));
+    bind();
+  }
+  // Points all views to where the store has its memory now.
+  void bind() const {
+    for (const auto& [view, offset] : views_) set(view, store_->at(offset));
+  }
+  size_t count() const { return views_.size(); }  // of views so far
+  // Points the views [first, end), which are in `object`, to a copy of their weights: those of the offset `begin` are
+  // at `data`. `to` has a copy of the object.
+  template <typename T>
+  void bind_copy(size_t first, size_t end, const T& object, uint64_t begin, const std::byte* data, T* to) const {
+    for (size_t i = first; i < end; ++i) {
+      const auto place = static_cast<const std::byte*>(views_[i].first) - reinterpret_cast<const std::byte*>(&object);
+      CHECK(place >= 0 && place < static_cast<std::ptrdiff_t>(sizeof(T)));
+      set(reinterpret_cast<std::byte*>(to) + place, data + (views_[i].second - begin));
+    }
   }
 
  private:
@@ -53,9 +68,11 @@ class WeightPlaces {
     }
   }
 
+  // `view`: a pointer to const, of any type.
+  static void set(void* view, const std::byte* data) { std::memcpy(view, &data, sizeof data); }
+
   WeightStore* const store_;
-  std::vector<std::pair<const void**, uint64_t>> views_;
-  std::vector<std::pair<const float**, uint64_t>> f32_views_;
+  std::vector<std::pair<void*, uint64_t>> views_;
 };
 
 }  // namespace headrace

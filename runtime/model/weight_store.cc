@@ -151,24 +151,6 @@ WeightStore::Matrix WeightStore::place_matrix(std::initializer_list<Rows> parts,
 
 uint64_t WeightStore::next() const { return round_up(bytes_, kAlignment); }
 
-void WeightStore::allocate(Device& device, const char* what) {
-  CHECK(device.backend() == backend_);
-  if (movable_bytes_ > 0) movable_ = device.allocate(movable_bytes_, what);
-  memory_ = device.allocate(bytes_ - movable_bytes_, what);
-}
-
-void WeightStore::move_to_host(Device& device, const char* what) {
-  CHECK(movable_bytes() > 0);
-  PinnedBuffer host = device.allocate_pinned(movable_bytes_, what);
-  if (loaded_) {
-    const std::unique_ptr<Stream> stream = device.make_stream("weights", StreamRole::kCopy);
-    stream->copy(host.data(), movable_.data(), movable_bytes_, Link::kDeviceToHost, what);
-    stream->synchronize();
-  }
-  movable_ = {};
-  moved_ = std::move(host);
-}
-
 bool WeightTypeUse::quantised() const { return find_quantised_type(stored).has_value(); }
 bool WeightTypeUse::quantised_by_load() const { return !quantised() && find_quantised_type(loaded).has_value(); }
 bool WeightTypeUse::dequantised() const { return quantised() && !find_quantised_type(loaded).has_value(); }
@@ -228,8 +210,9 @@ void refuse_damage(const std::string& model, const WeightDamage& damage) {
               "Unless the message says what helps, get the file again. --allow-damaged-weights makes this a warning.");
 }
 
-// Where rows are read to, and their way from there into the store. On the CPU they are read straight into place; for a
-// GPU there are two pinned buffers, filled in turn, and as many on the device for blocks that are then repacked.
+// Where rows are read to, and their way from there into the store. On the CPU, and for host memory, they are read
+// straight into place; for a GPU there are two pinned buffers, filled in turn, and as many on the device for blocks
+// that are then repacked, into host memory as well.
 class WeightStore::Loading {
  public:
   Loading(Device& device, WeightStore& store) : store_(store) {
@@ -261,14 +244,14 @@ class WeightStore::Loading {
   }
   // Where to read rows from `row` on to. Blocks until a buffer's last copy is done.
   std::byte* next(const Placement& p, int64_t row) {
-    if (!stream_) return place_of(p, row);
+    if (in_place(p)) return place_of(p, row);
     current_ ^= 1;
     slots_[current_].sent->synchronize();
     return slots_[current_].memory.data();
   }
   // Rows [row, end) have been read.
   void send(const Placement& p, int64_t row, int64_t end) {
-    if (!stream_) return;
+    if (in_place(p)) return;
     Slot& slot = slots_[current_];
     const uint64_t bytes = static_cast<uint64_t>(end - row) * p.row_bytes();
     stream_->copy(p.kept() ? slot.blocks.data() : place_of(p, row), slot.memory.data(), bytes, Link::kHostToDevice);
@@ -289,7 +272,10 @@ class WeightStore::Loading {
   }
 
  private:
-  // On the device, where rows are as they are read.
+  bool in_place(const Placement& p) const {
+    return !stream_ || (!p.kept() && store_.part_of(p.offset).host.bytes() > 0);
+  }
+  // In the store, where rows are as they are read.
   std::byte* place_of(const Placement& p, int64_t row) const {
     return store_.place_of(p.offset) + static_cast<uint64_t>(p.first_row + row) * p.row_bytes();
   }

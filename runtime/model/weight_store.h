@@ -1,6 +1,7 @@
-// Tensors laid out one after another in one device buffer, and brought there from the files: what a model's and a
-// draft's weights share. Owns the buffer. First everything is placed, then the whole is allocated, then loaded: nothing
-// is read before it is known to fit. Thread: one at a time; immutable once loaded.
+// Tensors laid out one after another in device memory, parts of them in pinned host memory in the same layout, and
+// brought there from the files: what a model's and a draft's weights share. Owns the memory. First everything is
+// placed, then the whole is allocated, then loaded: nothing is read before it is known to fit. Thread: one at a time;
+// immutable once loaded, until it is released.
 #pragma once
 
 #include <array>
@@ -104,16 +105,21 @@ class WeightStore {
   uint64_t next() const;  // the offset of the next matrix
   // Bytes that are copied as they are.
   uint64_t place_raw(std::string bytes);
-  // What is placed so far may leave the device later, in memory of its own. REQUIRES: called once at most.
-  void end_movable() { movable_bytes_ = bytes_ = whole_pages(bytes_); }
-  void allocate(Device& device, const char* what);
+  // What is placed since the last end, whole pages of it, is a part, which may be in host memory. Returns its number.
+  // `movable`: it may leave the device later, too. What is placed after the last end is a part, too.
+  size_t end_part(bool movable = false);
+  uint64_t part_bytes(size_t part) const { return parts_[part].bytes(); }
+  uint64_t part_begin(size_t part) const { return parts_[part].begin; }  // an offset
+  const std::byte* part_data(size_t part) const { return parts_[part].data; }
+  // `in_host`: for each part, whether it is in pinned host memory; those that are missing are on the device. Throws
+  // Error(kDoesNotFit), and then has no memory.
+  void allocate(Device& device, const char* what, const std::vector<bool>& in_host = {});
+  void release();  // frees the memory; what is placed stays. REQUIRES: nothing reads it
   const std::byte* at(uint64_t offset) const { return place_of(offset); }
-  // Moves what may leave to pinned host memory, where a GPU's kernels read it, too. REQUIRES: loaded, or nothing reads
-  // the store; it was not moved before; the device is idle.
-  void move_to_host(Device& device, const char* what);
-  uint64_t movable_bytes() const {
-    return moved_.bytes() > 0 ? 0 : movable_bytes_;
-  }  // of the device; 0: none, or moved
+  // Moves a movable part to pinned host memory, where a GPU's kernels read it, too. REQUIRES: loaded, or nothing reads
+  // the store; the part is on the device, which is idle.
+  void move_to_host(size_t part, Device& device, const char* what);
+  bool in_host(size_t part) const { return parts_[part].host.bytes() > 0; }
 
   // Reads and converts; where the device's memory is not the host's, uploads through two pinned staging buffers, so
   // that conversion and copies overlap, and has matrices that are kept repacked. `source` is the one whose tensors were
@@ -127,7 +133,7 @@ class WeightStore {
 
   const WeightStoreOptions& options() const { return options_; }
   DType dtype() const { return options_.dtype; }
-  uint64_t bytes() const { return bytes_ - (moved_.bytes() > 0 ? movable_bytes_ : 0); }  // of the device, so far
+  uint64_t bytes() const;                    // of the device, so far
   std::vector<WeightTypeUse> types() const;  // of what is placed, the largest first
   bool keeps_blocks() const { return kept_bytes_ > 0; }
   // The type that matrices are quantised to as they are loaded. None: none is.
@@ -147,6 +153,14 @@ class WeightStore {
     uint64_t step_bytes() const;  // the least that a staging buffer must hold
   };
   class Loading;
+  struct Part {
+    uint64_t begin, end;  // of the offsets
+    bool movable = false;
+    std::byte* data = nullptr;
+    DeviceBuffer device{};  // of a movable part; others share memory_
+    PinnedBuffer host{};
+    uint64_t bytes() const { return end - begin; }
+  };
 
   bool continues(const WeightPart& part, WeightType type) const;
   std::vector<WeightType> types_of(std::initializer_list<Rows> parts, const WeightStoreOptions& options) const;
@@ -154,9 +168,10 @@ class WeightStore {
   // Rows of a tensor as the device has them. Returns a line about the first that is NaN or infinite, or an empty one.
   std::string read_rows(const TensorSource& source, const Placement& p, int64_t row, int64_t end, std::byte* dst,
                         ThreadPool& pool) const;
+  const Part& part_of(uint64_t offset) const;
   std::byte* place_of(uint64_t offset) const {
-    if (offset >= movable_bytes_) return memory_.data() + (offset - movable_bytes_);
-    return (moved_.bytes() > 0 ? moved_.data() : movable_.data()) + offset;
+    const Part& part = part_of(offset);
+    return part.data + (offset - part.begin);
   }
   void note_damage(std::string line);
   uint64_t least_slot_bytes() const;
@@ -164,9 +179,9 @@ class WeightStore {
 
   WeightStoreOptions options_;
   Backend backend_ = Backend::kCpu;
-  DeviceBuffer memory_, movable_;  // movable_: [0, movable_bytes_) of the offsets; memory_: the others
-  PinnedBuffer moved_;             // in place of movable_, once that has moved
-  uint64_t bytes_ = 0, kept_bytes_ = 0, movable_bytes_ = 0;
+  std::vector<Part> parts_;
+  DeviceBuffer memory_;  // of the parts on the device, one after another
+  uint64_t bytes_ = 0, kept_bytes_ = 0;
   bool loaded_ = false;
   WeightDamage damage_;
   std::vector<Placement> placements_;

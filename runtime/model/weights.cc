@@ -239,39 +239,83 @@ void refuse_unused(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-Weights Weights::reserve(const Checkpoint& checkpoint, Device& device, const WeightStoreOptions& options) {
+Weights Weights::place(const Checkpoint& checkpoint, Backend backend, const WeightStoreOptions& options) {
   refuse_unused(checkpoint);
   const ModelConfig& c = checkpoint.config();
-  Weights weights;
-  weights.store_ = WeightStore(options, device.backend());
-  weights.logit_cap_ = static_cast<float>(c.logit_cap);
-  WeightPlaces places(&weights.store_);
-  places.place(&weights.embedding_, {&checkpoint.require("model.embed_tokens.weight", {c.vocab, c.hidden})});
-  if (!c.tied_head) weights.store_.end_movable();
-  weights.layers_.resize(c.layers.size());
-  for (int64_t i = 0; i < c.layer_count(); ++i)
-    place_layer({checkpoint, str("model.layers.", i, ".")}, c.layer(i), c.hidden,
-                &weights.layers_[static_cast<size_t>(i)], &places);
-  places.place(&weights.final_norm_, {&checkpoint.require("model.norm.weight", {c.hidden})});
-  if (!c.tied_head) places.place(&weights.head_, {&checkpoint.require("lm_head.weight", {c.vocab, c.hidden})});
-  if (c.mtp) place_mtp({checkpoint, "mtp."}, *c.mtp, c.hidden, &weights.mtp_.emplace(), &places);
-  places.allocate(device, "weights");
-  if (c.mtp && !c.mtp->own_norm) weights.mtp_->norm = weights.final_norm_;
-  if (c.tied_head) weights.head_ = weights.embedding_;
+  auto body = std::make_unique<Body>(options, backend);
+  WeightPlaces& places = body->places;
+  body->logit_cap = static_cast<float>(c.logit_cap);
+  body->tied_head = c.tied_head;
+  places.place(&body->embedding, {&checkpoint.require("model.embed_tokens.weight", {c.vocab, c.hidden})});
+  body->store.end_part(!c.tied_head);
+  body->layers.resize(c.layers.size());
+  for (int64_t i = 0; i < c.layer_count(); ++i) {
+    body->first_views.push_back(places.count());
+    place_layer({checkpoint, str("model.layers.", i, ".")}, c.layer(i), c.hidden, &body->layers[static_cast<size_t>(i)],
+                &places);
+    CHECK(body->store.end_part() == body->layer_part(i));
+  }
+  body->first_views.push_back(places.count());
+  places.place(&body->final_norm, {&checkpoint.require("model.norm.weight", {c.hidden})});
+  if (!c.tied_head) places.place(&body->head, {&checkpoint.require("lm_head.weight", {c.vocab, c.hidden})});
+  if (c.mtp) {
+    body->own_mtp_norm = c.mtp->own_norm;
+    place_mtp({checkpoint, "mtp."}, *c.mtp, c.hidden, &body->mtp.emplace(), &places);
+  }
+  if (c.tied_head) body->head = body->embedding;
+  body->all_bytes = body->store.bytes();
+  return Weights(std::move(body));
+}
+
+Weights Weights::reserve(const Checkpoint& checkpoint, Device& device, const WeightStoreOptions& options) {
+  Weights weights = place(checkpoint, device.backend(), options);
+  weights.allocate(device, {});
   return weights;
 }
 
+void Weights::Body::bind() {
+  places.bind();
+  if (mtp && !own_mtp_norm) mtp->norm = final_norm;
+  if (tied_head) head = embedding;
+}
+
+void Weights::allocate(Device& device, const WeightPlacement& placement) {
+  CHECK(!allocated() && placement.host_layers >= 0 && placement.host_layers <= layer_count(),
+        "host_layers=", placement.host_layers);
+  std::vector<bool> in_host(body_->layers.size() + 1);
+  in_host[0] = placement.host_embedding && !body_->tied_head;
+  std::fill(in_host.end() - placement.host_layers, in_host.end(), true);
+  body_->store.allocate(device, "weights", in_host);
+  body_->bind();
+  body_->host_layers = placement.host_layers;
+  body_->allocated = true;
+}
+
+void Weights::release() {
+  body_->store.release();
+  body_->host_layers = 0;
+  body_->allocated = false;
+}
+
+uint64_t Weights::movable_bytes() const { return body_->tied_head || embedding_in_host() ? 0 : embedding_bytes(); }
+
 void Weights::move_embedding_to_host(Device& device) {
-  const std::byte* const before = store_.at(0);
-  store_.move_to_host(device, "embeddings");
-  for (WeightPart& part : std::span(embedding_.parts, static_cast<size_t>(embedding_.count))) {
-    part.data = store_.at(0) + (static_cast<const std::byte*>(part.data) - before);
-  }
+  body_->store.move_to_host(0, device, "embeddings");
+  body_->bind();
+}
+
+LayerWeights Weights::layer_at(int64_t layer, const std::byte* data) const {
+  const auto index = static_cast<size_t>(layer);
+  const LayerWeights& own = body_->layers[index];
+  LayerWeights there = own;
+  body_->places.bind_copy(body_->first_views[index], body_->first_views[index + 1], own,
+                          body_->store.part_begin(body_->layer_part(layer)), data, &there);
+  return there;
 }
 
 uint64_t Weights::layers_bytes() const {
   uint64_t bytes = 0;
-  for (const LayerWeights& w : layers_) {
+  for (const LayerWeights& w : body_->layers) {
     for (const Weight* weight : {&w.qkv, &w.output, &w.gate_up, &w.down, &w.experts.router})
       bytes += stored_bytes(*weight);
   }
@@ -280,7 +324,7 @@ uint64_t Weights::layers_bytes() const {
 
 bool Weights::load(const Checkpoint& checkpoint, Device& device, Progress* progress,
                    const std::atomic<bool>* interrupt) {
-  return store_.load(checkpoint, device, "loading weights", progress, interrupt);
+  return body_->store.load(checkpoint, device, "loading weights", progress, interrupt);
 }
 
 }  // namespace headrace

@@ -1,17 +1,20 @@
 // A model's weights on the device, in the shapes that the forward pass multiplies with: q, k and v as one matrix, gate
-// and up as one; matrices that a file has quantised stay so if they are to be kept. Owns one device buffer; the views
-// below point into it. Immutable once loaded.
+// and up as one; matrices that a file has quantised stay so if they are to be kept. Layers that the device has no room
+// for are in pinned host memory, in the same layout, from where WeightStreamer brings them. Owns the memory; the views
+// below point into it. Immutable once loaded, until released.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "offload/device/device.h"
 #include "runtime/base/progress.h"
 #include "runtime/model/checkpoint.h"
-#include "runtime/model/weight_store.h"
+#include "runtime/model/weight_places.h"
 
 namespace headrace {
 
@@ -87,42 +90,82 @@ inline uint64_t unpacked_bytes(const Weight& weight, DType type) {
   return round_up(weight_bytes(plain_weight_type(type), weight.rows(), weight.cols), 256);
 }
 
+// Where a model's weights are; what is not named is on the device.
+struct WeightPlacement {
+  int64_t host_layers = 0;      // the last layers' weights are in pinned host memory, in the device's layout
+  bool host_embedding = false;  // so are the embeddings, if they may be
+};
+
 class Weights {
  public:
-  // Checks names and shapes and reserves the whole, before a byte is read. `checkpoint` must outlive load().
+  // Checks names and shapes and lays out the whole. It has no memory yet. `checkpoint` must outlive load().
+  static Weights place(const Checkpoint& checkpoint, Backend backend, const WeightStoreOptions& options);
+  // The same with all memory on the device.
   static Weights reserve(const Checkpoint& checkpoint, Device& device, const WeightStoreOptions& options);
+  // Reserves the memory, before a byte is read. REQUIRES: there is none. Throws Error(kDoesNotFit).
+  void allocate(Device& device, const WeightPlacement& placement);
+  // Frees the memory, so that the weights are not loaded. REQUIRES: nothing reads them; the device is idle.
+  void release();
+  bool allocated() const { return body_->allocated; }
   // False if `interrupt` was set on the way: then nothing is loaded. `progress` and `interrupt` may be null.
   bool load(const Checkpoint& checkpoint, Device& device, Progress* progress, const std::atomic<bool>* interrupt);
-  bool loaded() const { return store_.loaded(); }
+  bool loaded() const { return body_->store.loaded(); }
   // The embeddings, of which a step reads a row for each token, may be in pinned host memory unless the head is tied to
-  // them. Bytes of the device that they take and would leave; 0: they have to stay, or have left.
-  uint64_t movable_bytes() const { return store_.movable_bytes(); }
+  // them. Bytes of the device that they take, or would take, and would leave; 0: they have to stay, or have left.
+  uint64_t movable_bytes() const;
+  bool embedding_in_host() const { return body_->store.in_host(0); }
+  uint64_t embedding_bytes() const { return body_->store.part_bytes(0); }  // wherever they are
   // REQUIRES: movable_bytes(); loaded; the device is idle.
   void move_embedding_to_host(Device& device);
-  uint64_t staging_bytes() const { return store_.staging_bytes(); }  // as WeightStore
-  const WeightDamage& damage() const { return store_.damage(); }
+  uint64_t staging_bytes() const { return body_->store.staging_bytes(); }  // as WeightStore
+  const WeightDamage& damage() const { return body_->store.damage(); }
 
-  const WeightStoreOptions& options() const { return store_.options(); }
-  DType dtype() const { return store_.dtype(); }  // of vectors and of matrices that are not kept in blocks
-  bool keeps_blocks() const { return store_.keeps_blocks(); }
-  std::optional<WeightType> quantises_to() const { return store_.quantises_to(); }
-  uint64_t bytes() const { return store_.bytes(); }
-  std::vector<WeightTypeUse> types() const { return store_.types(); }
+  const WeightStoreOptions& options() const { return body_->store.options(); }
+  DType dtype() const { return body_->store.dtype(); }  // of vectors and of matrices that are not kept in blocks
+  bool keeps_blocks() const { return body_->store.keeps_blocks(); }
+  std::optional<WeightType> quantises_to() const { return body_->store.quantises_to(); }
+  uint64_t bytes() const { return body_->store.bytes(); }  // of the device
+  std::vector<WeightTypeUse> types() const { return body_->store.types(); }
   uint64_t layers_bytes() const;  // of the layers' matrices but their experts': stored_bytes()
-  const LayerWeights& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
-  const MtpWeights* mtp() const { return mtp_ ? &*mtp_ : nullptr; }  // null: the model has none
-  const Weight& embedding() const { return embedding_; }             // [vocab, hidden]
-  const void* final_norm() const { return final_norm_; }             // [hidden]
-  const Weight& head() const { return head_; }    // [vocab, hidden]; the embedding where the head is tied
-  float logit_cap() const { return logit_cap_; }  // ModelConfig::logit_cap
+  const LayerWeights& layer(int64_t index) const { return body_->layers[static_cast<size_t>(index)]; }
+  const MtpWeights* mtp() const { return body_->mtp ? &*body_->mtp : nullptr; }  // null: the model has none
+  const Weight& embedding() const { return body_->embedding; }                   // [vocab, hidden]
+  const void* final_norm() const { return body_->final_norm; }                   // [hidden]
+  const Weight& head() const { return body_->head; }    // [vocab, hidden]; the embedding where the head is tied
+  float logit_cap() const { return body_->logit_cap; }  // ModelConfig::logit_cap
+
+  // ---- layers in host memory ----
+  int64_t layer_count() const { return static_cast<int64_t>(body_->layers.size()); }
+  int64_t host_layers() const { return body_->host_layers; }
+  // All of a layer's weights, in whole pages.
+  uint64_t layer_bytes(int64_t layer) const { return body_->store.part_bytes(body_->layer_part(layer)); }
+  const std::byte* layer_data(int64_t layer) const { return body_->store.part_data(body_->layer_part(layer)); }
+  // The layer, if its bytes have been copied to `data`.
+  LayerWeights layer_at(int64_t layer, const std::byte* data) const;
+  uint64_t all_bytes() const { return body_->all_bytes; }  // of all tiers
 
  private:
-  WeightStore store_;
-  std::vector<LayerWeights> layers_;
-  std::optional<MtpWeights> mtp_;
-  const void* final_norm_ = nullptr;
-  Weight embedding_, head_;
-  float logit_cap_ = 0;
+  // Views point to each other's memory, so it stays where it is.
+  struct Body {
+    explicit Body(const WeightStoreOptions& options, Backend backend) : store(options, backend) {}
+    size_t layer_part(int64_t layer) const { return static_cast<size_t>(layer) + 1; }  // behind the embeddings
+    void bind();
+
+    WeightStore store;
+    WeightPlaces places{&store};
+    std::vector<LayerWeights> layers;
+    std::vector<size_t> first_views;  // of each layer in `places`, and behind the last
+    std::optional<MtpWeights> mtp;
+    bool own_mtp_norm = true, tied_head = false, allocated = false;
+    const void* final_norm = nullptr;
+    Weight embedding, head;
+    float logit_cap = 0;
+    int64_t host_layers = 0;
+    uint64_t all_bytes = 0;
+  };
+  explicit Weights(std::unique_ptr<Body> body) : body_(std::move(body)) {}
+
+  std::unique_ptr<Body> body_;
 };
 
 }  // namespace headrace

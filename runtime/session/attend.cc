@@ -94,7 +94,7 @@ void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, 
     fold.flush();  // resident segments need not wait for the link
     fold.follow();
     for (const Chunk& chunk : streamer->schedule().chunks) {
-      streamer->next(partial != nullptr ? partial->copy(layer) : std::span<const KvSegment>(), compute_);
+      streamer->take(partial != nullptr ? partial->copy(layer) : std::span<const KvSegment>(), compute_);
       for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) fold.add(streamer->segment(i));
       fold.flush();
       streamer->done(compute_);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "kernels/tree/op.h"
 #include "offload/device/trace.h"
@@ -19,6 +20,8 @@ Executor::Executor(const SessionPlan& plan, Sequence& sequence, TokenMasks* mask
       compute_(layout_.compute()),
       sequence_(sequence),
       buffers_(layout_),
+      link_(layout_.device()),
+      layers_(weights_, link_),
       attention_(layout_, buffers_),
       recurrence_(layout_, buffers_),
       rules_(layout_, buffers_, masks),
@@ -40,18 +43,26 @@ std::optional<int32_t> Executor::prefill(std::span<const int32_t> ids, Progress*
   CHECK(static_cast<int64_t>(ids.size()) == options_.prompt_tokens);
   sequence_.allocate();
   buffers_.allocate();
+  layers_.begin(layout_.device(), plan_.memory.weights_slots, plan_.memory.weights_slot_bytes);
+  link_.begin_pass();
   const Watcher watcher{.progress = progress, .interrupt = interrupt};
-  if (!Prefill(sequence_, layout_, buffers_, watcher).run(ids)) return std::nullopt;
+  if (!Prefill(sequence_, layout_, buffers_, layers_, watcher).run(ids)) return std::nullopt;
   buffers_.allocate_passes();
   rules_.begin(ids);
   if (sequence_.recurrent() != nullptr) sequence_.recurrent()->allocate_passes();
-  if (plan_.memory.ring_slots > 0) {
-    streamer_ = std::make_unique<KvStreamer>(layout_.device(), sequence_.cache().backing(), plan_.memory.ring_slots,
-                                             plan_.memory.ring_slot_bytes);
-  }
+  if (plan_.memory.ring_slots > 0) make_row_streamer();
   if (plan_.memory.late_partial) fill_late_partial(sequence_, streamer_.get(), compute_);
   if (sequence_.partial() != nullptr) sequence_.partial()->finish_prefill(sequence_.cache(), compute_);
   return sample_prompt();
+}
+
+void Executor::make_row_streamer() {
+  std::vector<int64_t> with_rows;
+  for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
+    if (layout_.groups().at(layer).group == StateGroup::kRows) with_rows.push_back(layer);
+  }
+  streamer_ = std::make_unique<KvStreamer>(layout_.device(), sequence_.cache().backing(), link_, std::move(with_rows),
+                                           RowRing{plan_.memory.ring_slots, plan_.memory.ring_slot_bytes});
 }
 
 int32_t Executor::sample_prompt() {
@@ -139,8 +150,10 @@ void Executor::play_pass() {
     run_pass(pass);
     if (on_device_) accept_proposed();
   };
-  const bool streams = scope_.streamer != nullptr;
-  if (streams) scope_.streamer->begin_step(sequence_.cache().sealed_segments());
+  link_.begin_pass();
+  if (scope_.streamer != nullptr) scope_.streamer->begin_step(sequence_.cache().sealed_segments());
+  link_.pump();
+  const bool streams = scope_.streamer != nullptr || layers_.streams();
   if (streams || scope_.mode == StepMode::kRefresh || !options_.graphs) {  // each refresh chooses among more blocks
     enqueue();
   } else {
@@ -168,7 +181,9 @@ Ranked Executor::grow(const Tree& tree, int64_t first, int32_t followed) {
     run_pass(pass);
     draw_.rank(pass);
   };
-  if (options_.graphs) {
+  link_.begin_pass();
+  link_.pump();
+  if (options_.graphs && !layers_.streams()) {
     growth_replay_.run(compute_, {pass.rows, partial_segments(), window_slots_end(), 0}, enqueue);
   } else {
     enqueue();
@@ -207,7 +222,7 @@ void Executor::run_pass(const Pass& pass) {
     const TraceSpan inside(compute_, {"layer", layer});
     const StatePlace at = layout_.groups().at(layer);
     show_draft(layer, pass.rows);
-    const LayerWeights& weights = weights_.layer(layer);
+    const LayerWeights& weights = layers_.use(layer, compute_);
     if (at.group == StateGroup::kRecurrent) {
       qkv_product(pass, weights, buffers_.step().hidden);
       recurrence_.run(pass, weights, at.place, scope_);
@@ -219,6 +234,7 @@ void Executor::run_pass(const Pass& pass) {
       gate_output(pass, weights);
     }
     layer_output(pass, weights, buffers_.step().hidden);
+    layers_.done(layer, compute_);
   }
   show_draft(config_.layer_count(), pass.rows);
   draw_.samples(pass, scores());
@@ -269,7 +285,7 @@ void Executor::finish_step() {
   if (scores()) buffers_.download_log_probs();
   compute_.synchronize();
   sequence_.cache().backing().check();
-  if (streamer_ != nullptr) streamer_->check();
+  link_.check();
 }
 
 // Whether these are the first nodes of the path that the device accepted; their indices are then on the device.

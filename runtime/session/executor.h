@@ -5,7 +5,8 @@
 // Owns what has no position: the buffers of a step, the ring through which rows arrive, and the graphs. Borrows the
 // weights and the plan's compute stream, and with it what the kernels keep on the stream. All that it remembers between
 // two steps of a text is in the Sequence (sequence.h). The graphs hold addresses of that one sequence, and the ring
-// reads ahead of it; only these two tie an executor to one sequence.
+// reads ahead of it; only these two tie an executor to one sequence. Weights in host memory arrive through a ring of
+// their own; a pass that waits for it is not replayed.
 //
 // Lives as long as a run, or until stop(). Thread: one at a time, except for `interrupt`.
 #pragma once
@@ -18,7 +19,9 @@
 #include <vector>
 
 #include "offload/device/graph.h"
+#include "offload/device/link_queue.h"
 #include "runtime/base/progress.h"
+#include "runtime/model/weight_streamer.h"
 #include "runtime/session/attend.h"
 #include "runtime/session/draw.h"
 #include "runtime/session/recur.h"
@@ -77,6 +80,7 @@ class Executor {
 
  private:
   int32_t sample_prompt();
+  void make_row_streamer();
   void start_pass(StepMode mode, int64_t nodes);
   Pass decode_pass() const;
   void play_pass();
@@ -101,6 +105,8 @@ class Executor {
   Stream& compute_;
   Sequence& sequence_;
   SessionBuffers buffers_;
+  LinkQueue link_;
+  WeightStreamer layers_;
   std::unique_ptr<KvStreamer> streamer_;  // null if all rows are resident
   const PassAttention attention_;
   const PassRecurrence recurrence_;

@@ -34,7 +34,7 @@ void encode(const Sequence& sequence, int64_t layer, const Chunk& chunk, const K
 void fill_from_stream(const Sequence& sequence, int64_t layer, KvStreamer& streamer, Stream& compute) {
   std::vector<KvSegment> segments;
   for (const Chunk& chunk : streamer.schedule().chunks) {
-    streamer.next({}, compute);
+    streamer.take({}, compute);
     segments.clear();
     for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) segments.push_back(streamer.segment(i));
     sequence.partial()->fill_late(layer, segments, compute);

@@ -314,10 +314,12 @@ PlanInput SessionLayout::plan_input() const {
       input.vram_most = vram.limit_bytes() - vram.used_bytes();
     }
   }
+  if (options_.weights != WeightsPlace::kDevice) add_weights(&input);
   if (options_.host_embedding) {
     input.host_embedding_bytes = weights_.movable_bytes();
-    input.vram_free += input.host_embedding_bytes;
-    if (device_.backend() == Backend::kCpu) input.total_free += input.host_embedding_bytes;
+    const uint64_t more = weights_.allocated() ? input.host_embedding_bytes : 0;  // else they take nothing yet
+    input.vram_free += more;
+    if (device_.backend() == Backend::kCpu) input.total_free += more;
   }
   plan_work(&input);
   input.pinned_work_bytes = pinned_work_bytes();

@@ -115,6 +115,7 @@ class SessionLayout {
 
  private:
   void plan_work(PlanInput* input) const;
+  void add_weights(PlanInput* input) const;
   uint64_t partial_work_bytes() const;
   uint64_t partial_pinned_bytes() const;
   uint64_t pinned_work_bytes() const;

@@ -50,7 +50,9 @@ struct SessionOptions {
   int64_t prefill_group = 0;               // rows of a prefill product; 0: the backend's
   bool lean_prefill = false;               // as MemoryPlan::lean_prefill
   bool prefill_int8 = false;               // prefill's products and attention in 8 bits
-  bool host_states = false;              // a long prompt's states are in host memory, as MemoryPlan::host_states_bytes
+  bool host_states = false;  // a long prompt's states are in host memory, as MemoryPlan::host_states_bytes
+  // kDevice: the weights are there; kAuto: as many layers as fit, beside what else is there.
+  WeightsPlace weights = WeightsPlace::kDevice;
   bool host_embedding = false;           // the embeddings move to host memory before prefill, if they may
   bool all_window_rows = false;          // layers with a window keep all rows: for tests
   bool graphs = true;                    // replay steps as CUDA graphs where possible; false: for tests and benches

@@ -35,12 +35,14 @@ class DrainOnExit {
 
 }  // namespace
 
-Prefill::Prefill(Sequence& sequence, const SessionLayout& layout, const SessionBuffers& buffers, const Watcher& watcher)
+Prefill::Prefill(Sequence& sequence, const SessionLayout& layout, const SessionBuffers& buffers,
+                 WeightStreamer& weights, const Watcher& watcher)
     : layout_(layout),
       options_(layout_.options()),
       compute_(layout_.compute()),
       buffers_(buffers),
       sequence_(sequence),
+      weights_(weights),
       watcher_(watcher) {}
 
 bool Prefill::run(std::span<const int32_t> ids) {
@@ -145,6 +147,7 @@ bool Prefill::layers(LayerRows& rows) {
       compute_group({.layer = layer, .at = at, .weights = weights, .first = first, .rows = last_group_}, rows);
       go_on = groups.enqueued(saved + (layer * (prompt - saved) + first - saved + last_group_) / layer_count);
     }
+    weights_.done(layer, compute_);
     if (!go_on) break;  // interrupted: where the layer would be stored may not be pinned yet
     if (at.group == StateGroup::kRows) {
       fill_partial(at, rows);
@@ -235,7 +238,7 @@ bool Prefill::draft(std::span<const int32_t> ids) {
 // On a GPU, large groups need weights in the compute type: quantised matrices are dequantised once a layer, or, in a
 // lean prefill, each before its product.
 LayerWeights Prefill::layer_weights(int64_t layer) {
-  LayerWeights weights = layout_.weights().layer(layer);
+  LayerWeights weights = weights_.use(layer, compute_);
   std::byte* to = work_.matrices;
   if (options_.prefill_int8) int8_layer_weights(weights, layout_.weights().dtype(), work_.int8.layer, compute_);
   if (to == nullptr || options_.lean_prefill) return weights;

@@ -9,6 +9,9 @@
 // reads gets their values. So prefill, the tail, block summaries and drafts use the values that are stored, and rows of
 // a saved prefix, which are dequantised into that buffer, have the same bits.
 //
+// A layer whose weights are in host memory arrives while the layers before it are computed, and crosses the link once a
+// prompt.
+//
 // Where the plan has the prompt's states in host memory, each group's are fetched before the group is computed
 // (prompt_states.h). The arithmetic is the same.
 //
@@ -26,6 +29,7 @@
 #include <memory>
 #include <span>
 
+#include "runtime/model/weight_streamer.h"
 #include "runtime/session/attend.h"
 #include "runtime/session/group_progress.h"
 #include "runtime/session/layer_rows.h"
@@ -35,8 +39,9 @@ namespace headrace {
 
 class Prefill {
  public:
-  // All references must outlive this. Nothing streams.
-  Prefill(Sequence& sequence, const SessionLayout& layout, const SessionBuffers& buffers, const Watcher& watcher);
+  // All references must outlive this. No rows stream.
+  Prefill(Sequence& sequence, const SessionLayout& layout, const SessionBuffers& buffers, WeightStreamer& weights,
+          const Watcher& watcher);
 
   // Runs the prompt through all layers and fills the cache, the partial KV and the draft. Copies the state of the last
   // row to the step's residual stream. False: it was interrupted, or a saved prefix is damaged().
@@ -75,6 +80,7 @@ class Prefill {
   Stream& compute_;
   const SessionBuffers& buffers_;
   Sequence& sequence_;
+  WeightStreamer& weights_;
   const Watcher watcher_;
   PrefillWork work_{};
   std::unique_ptr<HostStates> host_states_;  // null: the states are on the device

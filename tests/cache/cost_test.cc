@@ -42,6 +42,29 @@ CostInput input(int64_t prompt, KvMode mode, uint64_t kv_room = 64 * kGiB) {
   return {.model = llama_8b(), .plan = make_plan(in), .rates = h200()};
 }
 
+// Weights in host memory cross the link in every pass: beside rows in a full step, alone in a partial one.
+TEST(Cost, HasTheWeightsThatCrossTheLink) {
+  const CostInput rows = input(16384, KvMode::kHost);
+  CostInput both = rows;
+  both.plan.host_weights_layers = 20;
+  both.plan.host_weights_bytes = 8 * kGiB;
+  const double weights_ms = 8.0 * 1073.741824 / 55.13 / 0.992;
+  for (const PassShape& pass :
+       {PassShape{.committed = 16384},
+        PassShape{.mode = StepMode::kPartial, .committed = 16384, .partial = {.blocks = 64, .window = 512}}}) {
+    const PassCost one = step_cost(rows, pass), all = step_cost(both, pass);
+    EXPECT_EQ(all.streamed_weight_bytes, 8 * kGiB);
+    EXPECT_EQ(all.link_bytes, one.link_bytes + 8 * kGiB);
+    EXPECT_NEAR(all.link_ms, one.link_ms + weights_ms, 0.01);
+    EXPECT_EQ(all.device_ms, one.device_ms);
+    EXPECT_STREQ(all.bound(), "link");
+  }
+  const PassCost one = prefill_cost(rows, 16384), all = prefill_cost(both, 16384);
+  EXPECT_EQ(all.link_bytes, one.link_bytes) << "they have the other direction";
+  EXPECT_EQ(all.streamed_weight_bytes, 8 * kGiB);
+  EXPECT_NEAR(all.link_ms, weights_ms, 0.01);
+}
+
 // bench_h200_llama-3.1-8b.json and bench_h200_llama-3.1-8b_vram-22gib.json: milliseconds. The second row is of
 // bench_h200_llama-3.1-8b_predicted.json, where host memory is pinned beside the prefill, the prefill of the fourth of
 // bench_h200_llama-3.1-8b_prefill.json.

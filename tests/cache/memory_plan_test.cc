@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "cache/minimum_budgets.h"
+
 namespace headrace {
 namespace {
 
@@ -547,6 +551,96 @@ TEST(Planner, PrintsWhatLivesWhere) {
   const std::string text = make_plan(in).to_string();
   EXPECT_NE(text.find("host  576.00 MiB  KV cache, 9 of 9 segments a layer"), std::string::npos) << text;
   EXPECT_NE(text.find("vram  64.00 MiB  KV cache, tail"), std::string::npos) << text;
+}
+
+// ---- Weights --------------------------------------------------------------------------------------------------------
+
+constexpr uint64_t kLayer = 416 * kMiB;
+
+PlanInput with_weights(uint64_t vram, int64_t layers = 32) {
+  PlanInput in = llama_8b(8192, 8448);
+  in.weights.bytes.assign(static_cast<size_t>(layers), kLayer);
+  in.vram_free = vram;
+  return in;
+}
+
+TEST(PlannerOfWeights, LeavesThemWhereTheyFitOnceRowsHaveLeft) {
+  PlanInput in = with_weights(64 * kGiB);
+  EXPECT_EQ(make_plan(in).host_weights_layers, 0);
+  EXPECT_EQ(make_plan(in).device_weights_bytes, 32 * kLayer);
+  in.mode = KvMode::kHost;
+  const MemoryPlan rows_left = make_plan(in);
+  in.mode = KvMode::kAuto;
+  in.vram_free = rows_left.vram_bytes + 32 * kLayer;
+  const MemoryPlan least = make_plan(in);
+  EXPECT_EQ(least.host_weights_layers, 0);
+  EXPECT_EQ(least.resident_segments, 0);
+  in.vram_free -= kPageBytes;
+  const MemoryPlan left = make_plan(in);
+  EXPECT_EQ(left.host_weights_layers, 3) << "a ring of two layers saves nothing for one or two";
+  EXPECT_EQ(left.weights_slots, 2);
+  EXPECT_EQ(left.weights_slot_bytes, kLayer);
+  EXPECT_EQ(left.host_weights_bytes, 3 * kLayer);
+  EXPECT_EQ(left.host_total_bytes - left.host_bytes - in.pinned_work_bytes, 3 * kLayer);
+  EXPECT_GT(left.resident_segments, 0) << "rows have the rest of the layer's room";
+}
+
+// As many layers stay as fit, in every budget.
+TEST(PlannerOfWeights, LetsNoMoreLeaveThanItMust) {
+  int64_t before = 33;
+  for (uint64_t vram = 2 * kGiB; vram <= 16 * kGiB; vram += 700 * kMiB) {
+    PlanInput in = with_weights(vram);
+    const MemoryPlan plan = make_plan(in);
+    EXPECT_LE(plan.vram_bytes + plan.device_weights_bytes, vram);
+    EXPECT_LE(plan.host_weights_layers, before);
+    before = plan.host_weights_layers;
+    if (before == 0) continue;
+    in.mode = KvMode::kHost;  // nothing has room for another layer
+    EXPECT_GT(make_plan(in).vram_bytes + plan.device_weights_bytes + kLayer, vram) << before;
+    EXPECT_NE(plan.to_string().find("weights of "), std::string::npos) << plan.to_string();
+  }
+  EXPECT_EQ(before, 0);
+}
+
+TEST(PlannerOfWeights, KeepsThoseInHostMemoryThatAreThere) {
+  PlanInput in = with_weights(64 * kGiB);
+  in.weights.least_in_host = 5;
+  EXPECT_EQ(make_plan(in).host_weights_layers, 5);
+  in.vram_free = 8 * kGiB;
+  EXPECT_GT(make_plan(in).host_weights_layers, 5);
+  in.weights.all_in_host = true;
+  EXPECT_EQ(make_plan(in).host_weights_layers, 32);
+  EXPECT_EQ(make_plan(in).device_weights_bytes, 0u);
+}
+
+// What is offered fits, and a page less does not.
+TEST(PlannerOfWeights, SaysWhatWouldFit) {
+  for (const bool all : {false, true}) {
+    PlanInput in = with_weights(500 * kMiB);
+    in.weights.all_in_host = all;
+    const MinimumBudgets minimum = minimum_budgets(in);
+    ASSERT_GT(minimum.vram_bytes, 2 * kLayer);
+    EXPECT_LT(minimum.vram_bytes, 4 * kLayer);
+    in.vram_free = minimum.vram_bytes;
+    EXPECT_EQ(make_plan(in).host_weights_layers, 32);
+    in.vram_free -= kPageBytes;
+    EXPECT_FALSE(try_plan(in));
+    in = with_weights(8 * kGiB);
+    in.weights.all_in_host = all;
+    in.host_free = kGiB;
+    const uint64_t host = minimum_budgets(in).host_bytes;
+    ASSERT_GT(host, kGiB);
+    in.host_free = host;
+    EXPECT_TRUE(try_plan(in));
+    in.host_free -= kPageBytes;
+    EXPECT_FALSE(try_plan(in));
+    try {
+      make_plan(in);
+    } catch (const Error& error) {
+      EXPECT_NE(error.info().what.find("for the layers' weights and a context of 8448 tokens"), std::string::npos)
+          << error.what();
+    }
+  }
 }
 
 }  // namespace

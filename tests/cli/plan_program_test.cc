@@ -188,7 +188,8 @@ std::vector<std::string> arguments(const Flags& flags) {
 // Whoever does what is offered has it, and whoever gives a page less is refused: of each budget alone, in every shape.
 TEST_F(PlanProgram, WhatItOffersIsTheLeastThatFits) {
   const std::string folder = home_.path();
-  const Flags card = {{"--shape", "llama-3.1-8b"}, {"--gpu", "h200"}, {"--vram", "23GiB"}};
+  const Flags card = {
+      {"--shape", "llama-3.1-8b"}, {"--gpu", "h200"}, {"--vram", "23GiB"}, {"--weights-place", "device"}};
   const Flags cpu = {{"--shape", "smollm2-135m"}, {"--device", "cpu"}};
   const auto with = [](Flags flags, const Flags& more) {
     for (const auto& [flag, value] : more) flags[flag] = value;
@@ -203,6 +204,8 @@ TEST_F(PlanProgram, WhatItOffersIsTheLeastThatFits) {
         with(card, {{"-c", "90000"}, {"--host-mem", "3GiB"}, {"--verify", "lossless"}}),
         with(card, {{"-c", "70000"}, {"--vram", "16GiB"}, {"--verify", "lossless"}}),
         with(card, {{"-c", "8K"}, {"--vram", "12GiB"}}),  // its weights are more
+        with(card, {{"-c", "8K"}, {"--vram", "12GiB"}, {"--host-mem", "3GiB"}, {"--weights-place", "auto"}}),
+        with(card, {{"-c", "8K"}, {"--vram", "3GiB"}, {"--host-mem", "30GiB"}, {"--weights-place", "host"}}),
         with(cpu, {{"-c", "60000"}, {"--host-mem", "1GiB"}}),
         with(cpu, {{"-c", "20000"}, {"--host-mem", "600MiB"}, {"--kv", "host"}})}) {
     if (testing::kSanitized && ++turn % 3 != 0) continue;
@@ -261,7 +264,8 @@ TEST_F(PlanProgram, AContextOfMillionsIsPlannedAtOnce) {
 }
 
 TEST_F(PlanProgram, WeightsThatAreTooLargeAreAnAnswerToo) {
-  const Finished finished = plan({"--shape", "llama-3.1-70b", "--gpu", "rtx4090", "-c", "8K"});
+  const Finished finished =
+      plan({"--shape", "llama-3.1-70b", "--gpu", "rtx4090", "-c", "8K", "--weights-place", "device"});
   EXPECT_EQ(finished.exit_code, 4);
   EXPECT_NE(finished.out.find("for weights"), std::string::npos) << finished.out;
   EXPECT_NE(finished.out.find("--vram "), std::string::npos) << finished.out;

@@ -143,6 +143,10 @@ TEST_F(ProgramTest, ExitCodesAndMessagesNameFileAndValue) {
       {{"summarize", hello, "-m", model_, "-c", "16"}, 3, {hello, "16", "--truncate middle"}},
       {{"generate", "-m", model_, "-p", "x", "--host-mem", "100KiB"}, 4, {"100.00 KiB"}},
       {{"generate", "-m", model_, "-p", "x", "--vram", "64KiB"}, 4, {"64.00 KiB"}},
+      {{"generate", "-m", model_, "-p", "x", "--vram", "64KiB", "--weights-place", "host"},
+       4,
+       {"64.00 KiB", "a ring of two layers", "raise --vram"}},
+      {{"generate", "-m", model_, "-p", "x", "--weights-place", "disk"}, 2, {"--weights-place", "disk"}},
       {{"generate", "-m", model_, "-p", "x", "--spill", folder + "/gone:1GiB"}, 5, {folder + "/gone:"}},
       {{"generate", "-m", model_, "-p", "x", "--spill", hello}, 5, {hello, "(ENOTDIR)", "name a folder"}},
       {{"generate", "-m", model_, "-p", "x", "--trace", folder + "/gone/t.json"}, 5, {folder + "/gone/t.json"}},
@@ -163,6 +167,21 @@ TEST_F(ProgramTest, ExitCodesAndMessagesNameFileAndValue) {
     EXPECT_EQ(finished.out, "") << shown;
   }
   EXPECT_EQ(folder_->read("hello.txt"), "Hello");
+}
+
+TEST_F(ProgramTest, SaysTheSameWithItsWeightsInHostMemory) {
+  const auto say = [&](const std::string& place) {
+    const Finished finished =
+        run("generate", {"-p", "Hello", "--no-chat-template", "-n", "8", "--weights-place", place, "--json"});
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    return json::parse(finished.out);
+  };
+  const json there = say("host"), usual = say("device");
+  EXPECT_EQ(there["token_ids"], usual["token_ids"]);
+  EXPECT_FALSE(usual["memory"].contains("host_weights_bytes"));
+  const uint64_t bytes = there["memory"]["host_weights_bytes"];
+  EXPECT_GT(bytes, 0u);
+  EXPECT_GE(there["transfers"]["decode_h2d_bytes"], bytes * 7);  // of each step
 }
 
 // A run that host memory has no room for says what a disk would do, and with one says what it would have said.

@@ -20,6 +20,7 @@ inline std::unique_ptr<Engine> engine_with_room(EngineOptions* options, int64_t 
                                                 const std::function<Room(const MemoryPlan&)>& room_of,
                                                 const std::function<std::unique_ptr<Engine>(const EngineOptions&)>&
                                                     open = std::make_unique<Engine, const EngineOptions&>) {
+  options->weights_place = WeightsPlace::kDevice;  // else a run without room has weights in host memory
   uint64_t low = kMiB, high = 4096 * kMiB;
   for (int tries = 0; tries < 150; ++tries) {
     if (high - low <= 16 * kKiB) {

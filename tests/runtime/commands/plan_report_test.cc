@@ -191,6 +191,7 @@ TEST(PlanReport, SaysWherePrefillIsLean) {
   options.engine.verify = {.mode = VerifyMode::kLossless, .partial = PartialKind::kBlocks, .budget = 3328};
   options.engine.device.host_mem_bytes = 40 * kGiB;
   options.engine.host_states = options.engine.host_embedding = false;  // which would make it fit as well
+  options.engine.weights_place = WeightsPlace::kDevice;
   options.engine.device.vram_bytes = 23 * kGiB;
   const PlanReport usual = make_plan_report(options);
   options.engine.device.vram_bytes = 22 * kGiB + 512 * kMiB;

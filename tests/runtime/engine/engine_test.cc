@@ -452,6 +452,7 @@ TEST(Engine, RefusesBudgetsBeforeAnyWork) {
   const Error weights = expect_error(ExitCode::kDoesNotFit, "weights", [&] { Engine engine(options); });
   EXPECT_EQ(weights.info().where, "--vram");
   options.device.vram_bytes = 4 * kMiB;
+  options.weights_place = WeightsPlace::kDevice;
   Engine engine(options);
   RecordedProgress progress;  // on the engine's first run: not even the weights are loaded
   expect_error(ExitCode::kDoesNotFit, "for a context of",

@@ -130,6 +130,7 @@ std::set<HybridPartialOnCpu::Limits> HybridPartialOnCpu::expect_same_text_in_les
   const GenerateResult approximate = large.generate(ids, approximately, nullptr);
   const Limits of_approximate = limits_of(large.plan(700, approximately));
   std::set<Limits> seen;
+  o.weights_place = WeightsPlace::kDevice;
   const uint64_t taken =
       open_device(o.device)->vram().used_bytes() + most.weights_bytes + most.draft_weights_bytes + 64 * kKiB;
   for (uint64_t vram = most.memory.vram_bytes + kMiB / 4; vram > kMiB / 2; vram -= kMiB / 16) {

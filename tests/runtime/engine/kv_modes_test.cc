@@ -148,7 +148,7 @@ TEST_P(KvBudgets, AutoUnderEveryBudgetGivesTheSameBits) {
     last_resident = got.plan.resident_segments;
     expect_same(device, got, str("auto, ", got.plan.resident_segments, " resident"));
     EXPECT_LE(model.device->vram().peak_bytes(), model.device->vram().limit_bytes());
-    model.weights = Weights();
+    model.weights.release();
   }
 }
 

@@ -43,6 +43,7 @@ std::optional<RunPlan> plan_on(uint64_t vram_bytes, const PaperRun& of) {
   Shape shape = find_shape(of.shape);
   shape.config.max_positions = 65560;
   EngineOptions options;
+  options.weights_place = WeightsPlace::kDevice;
   options.prefill = PrefillType::kCompute;               // in 8 bits a lean prefill saves half as much
   options.host_states = options.host_embedding = false;  // a lean prefill is what is left
   options.want_tokenizer = false;

@@ -191,6 +191,7 @@ TEST_P(PartialTextFarOut, IsThatOfPlainDecoding) {
 
   run.verify = lossless(512, 10);
   run.pending = {.width = 64, .grown = 512, .nodes = 512, .least = 1e-5};
+  far.weights_place = WeightsPlace::kDevice;
   std::unique_ptr<Engine> engine;
   const auto partly = [](const MemoryPlan& plan) { return plan.host_bytes > 0 && plan.resident_segments > 0; };
   for (uint64_t low = kMiB, high = 4096 * kMiB; high - low > kMiB / 4;) {

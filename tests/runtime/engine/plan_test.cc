@@ -206,6 +206,7 @@ void expect_exact(const DryRunCard& card, const EngineOptions& options) {
 // What a refusal says would do does, and a page less does not, where passes are larger when they stream, too.
 TEST(Plan, TheLeastThatARefusalNamesFits) {
   EngineOptions options;
+  options.weights_place = WeightsPlace::kDevice;
   options.want_tokenizer = false;
   for (const VerifyMode verify : {VerifyMode::kFull, VerifyMode::kLossless}) {
     for (const KvMode kv : {KvMode::kAuto, KvMode::kDevice, KvMode::kHost}) {
@@ -222,6 +223,7 @@ TEST(Plan, TheLeastThatARefusalNamesFits) {
 // Both tiers come out of --host-mem there: it is what is named, and --vram above it limits nothing.
 TEST(Plan, OfACpuWithMoreVramThanMemoryRefusesByItsMemory) {
   EngineOptions options;
+  options.weights_place = WeightsPlace::kDevice;
   options.want_tokenizer = false;
   const DryRunCard card{.name = "CPU", .backend = Backend::kCpu, .vram_bytes = 96 * kGiB, .host_bytes = 20 * kGiB};
   for (const KvMode kv : {KvMode::kAuto, KvMode::kDevice, KvMode::kHost}) {
@@ -244,8 +246,47 @@ TEST(Plan, OfACpuWithMoreVramThanMemoryRefusesByItsMemory) {
 }
 
 // A little above, it is soon the limit: more memory alone is offered only as far as that does.
+// The same of weights that the device cannot hold: the others are in host memory.
+TEST(Plan, TheLeastThatARefusalNamesFitsWithWeightsInHostMemory) {
+  EngineOptions options;
+  options.want_tokenizer = false;
+  for (const VerifyMode verify : {VerifyMode::kFull, VerifyMode::kLossless}) {
+    options.verify.mode = verify;
+    for (const WeightsPlace place : {WeightsPlace::kAuto, WeightsPlace::kHost}) {
+      options.weights_place = place;
+      expect_exact({.name = "short of host memory", .vram_bytes = 12 * kGiB, .host_bytes = 10 * kGiB}, options);
+      expect_exact({.name = "short of both", .vram_bytes = 4 * kGiB, .host_bytes = 4 * kGiB}, options);
+      expect_exact({.name = "of the device's", .vram_bytes = 2000 * kMiB, .host_bytes = 64 * kGiB}, options);
+    }
+  }
+}
+
+// As many layers stay as there is room for beside rows that have left.
+TEST(Plan, WeightsLeaveOnceRowsHave) {
+  const Shape shape = find_shape("llama-3.1-8b");
+  EngineOptions options;
+  options.want_tokenizer = false;
+  int64_t before = 0;
+  for (const uint64_t gib : {24, 18, 12, 8}) {
+    const DryRunCard card{.name = "a card", .vram_bytes = gib * kGiB, .host_bytes = 64 * kGiB};
+    const Engine engine(options, make_random_checkpoint(shape.name, shape.config, 0), open_dry_run_device(card));
+    const RunPlan plan = engine.plan(61440, {.max_tokens = 256});
+    const MemoryPlan& memory = plan.memory;
+    EXPECT_LE(plan.weights_bytes + memory.vram_bytes, card.vram_bytes);
+    EXPECT_GE(memory.host_weights_layers, before) << gib;
+    EXPECT_EQ(memory.streams_weights(), gib <= 12) << gib;
+    before = memory.host_weights_layers;
+    if (!memory.streams_weights()) continue;
+    EXPECT_LT(memory.resident_bytes, 500 * kMiB) << "rows take the room of a layer";
+    EXPECT_EQ(memory.weights_slot_bytes, whole_pages(436224000u)) << "a layer";
+    EXPECT_EQ(memory.host_weights_bytes, static_cast<uint64_t>(before) * memory.weights_slot_bytes);
+  }
+  EXPECT_LT(before, 32);
+}
+
 TEST(Plan, OfACpuWithLittleMoreVramThanMemoryOffersWhatDoes) {
   EngineOptions options;
+  options.weights_place = WeightsPlace::kDevice;
   options.want_tokenizer = false;
   for (const KvMode kv : {KvMode::kAuto, KvMode::kDevice, KvMode::kHost}) {
     options.kv = kv;

@@ -220,6 +220,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, SmallMtp, ::testing::ValuesIn(testing::session
 TEST_P(SmallMtp, HasAWindowWhereItsRowsHaveNoRoom) {
   EngineOptions small = options();
   small.host_embedding = small.host_states = false;
+  small.weights_place = WeightsPlace::kDevice;
   Engine large(small);
   EXPECT_EQ(large.plan(kPrompt, run()).draft_window.rows, 0);
   std::unique_ptr<Engine> engine;
@@ -283,6 +284,7 @@ constexpr const char* k27B = R"({"model_type": "qwen3_5_text", "vocab_size": 248
 
 std::optional<RunPlan> plan_of_27b(uint64_t vram_bytes, int64_t context, PartialKind kind, const EngineOptions& given) {
   EngineOptions options = given;
+  options.weights_place = WeightsPlace::kDevice;
   options.want_tokenizer = false;
   options.draft.type = SpecType::kMtp;
   options.verify = {.mode = VerifyMode::kLossless, .partial = kind};

@@ -95,14 +95,15 @@ class Remainders : public ::testing::TestWithParam<DeviceChoice> {
 
   // Streams all layers twice; returns the bytes that crossed the link.
   uint64_t expect_streamed(const std::vector<std::vector<uint16_t>>& layers) {
-    KvStreamer streamer(*device, cache->backing(), slots, slot_bytes);
+    LinkQueue link(*device);
+    KvStreamer streamer(*device, cache->backing(), link, {0, 1}, {slots, slot_bytes});
     const uint64_t before = device->bytes_over(Link::kHostToDevice);
     streamer.begin_step(cache->sealed_segments());
     EXPECT_FALSE(streamer.schedule().chunks.empty());
     for (int64_t layer = 0; layer < 2 * kShape.layers; ++layer) {
       const int64_t at = layer % kShape.layers;
       for (const Chunk& chunk : streamer.schedule().chunks) {
-        streamer.next(copy->copy(at), *compute);
+        streamer.take(copy->copy(at), *compute);
         for (int64_t i = chunk.first_segment; i < chunk.last_segment; ++i) {
           std::vector<uint16_t> got(kSegmentBytes / 2);
           compute->copy(got.data(), streamer.segment(i).k, kSegmentBytes, Link::kDeviceToHost);
