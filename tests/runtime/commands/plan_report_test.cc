@@ -17,11 +17,11 @@ struct TypeSizes {
   uint64_t experts = 0;              // a step multiplies some of them, which are not among those
 };
 
-// The type that a tensor has on a GPU. Recurrent layers' vectors and experts' factors are in f32, and recurrent layers'
-// two narrow matrices plain.
+// The type that a tensor has on a GPU. Recurrent layers' vectors, experts' factors and sinks are in f32, and recurrent
+// layers' two narrow matrices plain.
 WeightType loaded_type(const TensorInfo& tensor, const ModelConfig& config, const WeightMixture* mixture) {
   const bool recurrent = tensor.name.find(".linear_attn.") != std::string::npos, matrix = tensor.shape.size() == 2;
-  const bool factors = tensor.name.ends_with(".experts.scale");
+  const bool factors = tensor.name.ends_with(".experts.scale") || tensor.name.ends_with(".self_attn.sinks");
   if (!matrix) return recurrent || factors ? WeightType::kF32 : WeightType::kBF16;
   const bool narrow = tensor.name.ends_with(".in_proj_a.weight") || tensor.name.ends_with(".in_proj_b.weight") ||
                       tensor.name.ends_with(".mlp.gate.weight");
@@ -91,9 +91,11 @@ void check_plan(const Shape& shape, const WeightMixture* mixture) {
   EXPECT_GT(report.predicted->full.ms(), 0) << what;
   if (experts == 0) {
     EXPECT_EQ(report.predicted->full.weight_bytes, multiplied) << what;
-  } else {  // 8 of 128 for a token
+  } else {  // 8 of 128 for a token, 4 of 32 or of 128
+    const ExpertsSpec& of_layer = *shape.config.layers.front().ffn.experts;
     EXPECT_NEAR(static_cast<double>(report.predicted->full.weight_bytes - multiplied),
-                static_cast<double>(experts) / 16, 1)
+                static_cast<double>(experts) * static_cast<double>(of_layer.used) / static_cast<double>(of_layer.count),
+                1)
         << what;
   }
 }
