@@ -16,8 +16,8 @@ namespace headrace {
 constexpr int64_t kMaxExperts = 1024, kMaxUsedExperts = 32, kMaxScores = kMaxExperts + 1;
 
 // normed = rms_norm(x), and the scores of each row and expert: normed times the router's matrix, added in f32, plus its
-// bias, if it has one. A row's bits are the same in every pass. Needs no padding. The last of the scores may be a shared
-// expert's gate.
+// bias, if it has one. A row's bits are the same in every pass. Needs no padding. The last of the scores may be a
+// shared expert's gate.
 struct RouterParams {
   const void* x;              // [rows, cols] of x_type
   const void* norm;           // [cols]: the norm's weight

@@ -77,8 +77,8 @@ struct GroupedProductParams {
   const int32_t* present = nullptr;  // [min(groups, rows)], device: the groups that have rows, then -1; null: any may
   // [rows], device: the row of x of each row of the product; null: its own, and x has as many.
   const int32_t* from = nullptr;
-  int64_t x_rows = 0;    // with `from`
-  void* room = nullptr;  // with `from`: [rows, k] of `type`, where the CPU brings the rows together; null on CUDA
+  int64_t x_rows = 0;          // with `from`
+  void* room = nullptr;        // with `from`: [rows, k] of `type`, where the CPU brings the rows together; null on CUDA
   const void* bias = nullptr;  // [n] of `type`, of group 0; null: none
   uint64_t bias_stride = 0;    // bytes from a group's bias to the next one's
   Activation activation = Activation::kSilu;  // of grouped_gated_product() alone

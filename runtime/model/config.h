@@ -162,8 +162,8 @@ struct ModelConfig {
   bool tied_head = false;         // lm_head is the embedding
   bool scaled_embedding = false;  // embeddings are multiplied by sqrt(hidden), rounded to the weights' type
   double logit_cap = 0;           // logits are cap * tanh(logit / cap); 0: as they are
-  // Rows of 8 bits or fewer are known to change the model's choices much (docs/design.md, section 10): nothing but a flag
-  // takes them, for the cache or for copies.
+  // Rows of 8 bits or fewer are known to change the model's choices much (docs/design.md, section 10): nothing but a
+  // flag takes them, for the cache or for copies.
   bool exact_rows = false;
   bool images = false;  // the model takes images, too; what reads them is not loaded (Mistral 3, Qwen3.5, Gemma)
   std::vector<int32_t> end_ids;  // eos ids that the config or generation_config.json names

@@ -147,8 +147,7 @@ Result DecodeAttentionTest::run(const Pass& pass, const Segments& committed, con
   for (size_t i = 0; i < no_ml.size(); i += 2) no_ml[i] = -std::numeric_limits<float>::infinity();
   const DeviceArray o = upload(std::vector<float>(rows, 0.0f), DType::kF32), ml = upload(no_ml, DType::kF32);
   const DeviceArray all_o = output(rows * 4), all_ml = output(states * 8);
-  const DeviceArray scratch_o = output(rows * 4 * kMaxPrefixParts),
-                    scratch_ml = output(states * 8 * kMaxPrefixParts);
+  const DeviceArray scratch_o = output(rows * 4 * kMaxPrefixParts), scratch_ml = output(states * 8 * kMaxPrefixParts);
   const DeviceArray out = output(rows * dtype_bytes(c.type)), rotated_q = output(rows * dtype_bytes(c.type));
 
   PrefixAttentionParams prefix{};

@@ -171,8 +171,8 @@ TEST_P(WiderSharedExpert, HasTheSameLogits) {
 INSTANTIATE_TEST_SUITE_P(Files, ExpertsGolden,
                          ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
                                             ::testing::Values("qwen3moe", "qwen3moe.gguf", "qwen35moe",
-                                                              "qwen35moe.gguf", "gptoss", "gptoss.gguf",
-                                                              "gptoss-mxfp4", "gptoss-mxfp4.gguf")),
+                                                              "qwen35moe.gguf", "gptoss", "gptoss.gguf", "gptoss-mxfp4",
+                                                              "gptoss-mxfp4.gguf")),
                          [](const auto& given) {
                            const std::string file = std::get<1>(given.param);
                            std::string name = file.substr(0, file.find('.'));

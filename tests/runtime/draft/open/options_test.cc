@@ -66,10 +66,7 @@ TEST_F(DraftOptionsTest, WhatATypeLeavesUnreadIsRefused) {
        "yarn",
        {kEagle3, kSimple}},
       {"--draft-rope-scale", [](DraftOptions* o) { o->rope.factor = 4; }, "4", {kEagle3, kSimple}},
-      {"--draft-yarn-orig-ctx",
-       [](DraftOptions* o) { o->rope.original_positions = 2048; },
-       "2048",
-       {kEagle3, kSimple}},
+      {"--draft-yarn-orig-ctx", [](DraftOptions* o) { o->rope.original_positions = 2048; }, "2048", {kEagle3, kSimple}},
   };
   for (const SpecType type : kSpecTypes) {
     for (const Setting& setting : settings) {
