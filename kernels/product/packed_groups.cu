@@ -99,7 +99,6 @@ __global__ void __launch_bounds__(kPlainThreads) plain_groups_kernel(GroupedProd
   int64_t in_part = col;
   for (; in_part >= part->rows; ++part) in_part -= part->rows;
   const void* const data = static_cast<const char*>(part->data) + group * p.stride;
-  const void* const bias = p.bias == nullptr ? nullptr : static_cast<const char*>(p.bias) + group * p.bias_stride;
   const bool packed = packed_kind(part->type).bits != 16;
   int64_t from[kRowsAWarp];
 #pragma unroll
@@ -117,7 +116,10 @@ __global__ void __launch_bounds__(kPlainThreads) plain_groups_kernel(GroupedProd
   for (int r = 0; r < kRowsAWarp; ++r) {
     sums[r] = warp_sum(sums[r]);
     if (lane != r || r >= rows) continue;
-    if (bias != nullptr) sums[r] += load_one(p.type, bias, col);
+    if (p.bias != nullptr) {  // found here, for the loop leaves no registers to keep it in
+      const void* const bias = static_cast<const char*>(p.bias) + group_of(p.present) * p.bias_stride;
+      sums[r] += load_one(p.type, bias, col);
+    }
     store_one(p.out_type, p.out, (row + r) * p.n + col, sums[r]);
   }
 }
