@@ -220,7 +220,8 @@ class WeightsPlaceAuto : public ::testing::TestWithParam<DeviceChoice> {
     return {.max_tokens = 10, .sampling = {.temperature = 0.8f, .seed = 3}, .ignore_eos = true};
   }
 };
-INSTANTIATE_TEST_SUITE_P(Devices, WeightsPlaceAuto, ::testing::ValuesIn(testing::session_devices()),
+// On a GPU the tiny model's layers are less than a granule of what a run takes beside them.
+INSTANTIATE_TEST_SUITE_P(Devices, WeightsPlaceAuto, ::testing::Values(DeviceChoice::kCpu),
                          [](const auto& given) { return testing::device_name(given.param); });
 
 // Of an engine whose first runs have room beside all weights, a long one has not; later ones have what it left.
