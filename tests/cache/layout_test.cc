@@ -99,6 +99,7 @@ TEST(Layout, AttentionReadsSegmentsInParts) {
   EXPECT_EQ(attention_part_rows(40960, 8, DType::kBF16, DType::kBF16), 2048);
   EXPECT_EQ(attention_part_rows(40960, 8, DType::kInt8, DType::kBF16), 1024) << "one of the two";
   EXPECT_EQ(attention_part_rows(40960, 4, DType::kInt4, DType::kInt4), 1024);
+  EXPECT_EQ(attention_part_rows(20480, 8, DType::kInt4, DType::kInt4), 2048);
 }
 
 TEST(Layout, ARowOfLlama8BIs128KiB) {
