@@ -31,22 +31,36 @@ def hybrid_partial():
 
 
 def windows():
-    return table("Gemma 3 27B, Q4_K_M, random weights | prefill | decode, ms a token | device memory", [
-        [f"{number(tokens)} tokens", seconds(row["prefill"]["ms"]), digits(row["decode"]["ms_median"]),
-         gib(row["memory"]["vram_peak_bytes"])]
-        for tokens in (16384, 61440)
-        for row in [find_one("bench_h200_gemma-3-27b.json", prompt_tokens=tokens, kv="device")]])
+    rows = []
+    for shape in ("gemma-3-27b", "gemma-4-12b", "gemma-4-31b"):
+        for tokens in (16384, 61440):
+            row = find_one(f"bench_h200_{shape}.json", prompt_tokens=tokens, kv="device")
+            rows.append([shape, number(tokens), seconds(row["prefill"]["ms"]), digits(row["decode"]["ms_median"]),
+                         gib(row["memory"]["vram_peak_bytes"])])
+    return table("Q4_K_M, random weights | tokens | prefill | decode, ms a token | device memory", rows)
 
 
 def experts():
     rows = []
-    for tokens in (16384, 61440):
-        llama, own = (find_one("llama_h200_qwen3-30b-a3b.json", tokens=tokens, program=name)
-                      for name in ("llama.cpp", "int8"))
-        size = find_one("bench_h200_qwen3-30b-a3b.json", prompt_tokens=tokens, kv="device")["memory"]["vram_peak_bytes"]
-        rows.append([number(tokens), seconds(llama["prefill_ms"]), seconds(own["prefill_ms"]),
-                     f"{llama['decode_ms']:.2f} ms", f"{own['decode_ms']:.2f} ms", gib(size)])
-    return table("tokens | prefill, llama.cpp | headrace | decode, llama.cpp | headrace | device memory", rows)
+    for shape in ("qwen3-30b-a3b", "qwen3.6-35b-a3b", "gpt-oss-20b"):
+        for tokens in (16384, 61440):
+            llama, own = (find_one(f"llama_h200_{shape}.json", tokens=tokens, program=name)
+                          for name in ("llama.cpp", "int8"))
+            memory = find_one(f"bench_h200_{shape}.json", prompt_tokens=tokens, kv="device")["memory"]
+            rows.append([shape, number(tokens), seconds(llama["prefill_ms"]), seconds(own["prefill_ms"]),
+                         f"{llama['decode_ms']:.2f} ms", f"{own['decode_ms']:.2f} ms", gib(memory["vram_peak_bytes"])])
+    return table("shape | tokens | prefill, llama.cpp | headrace | decode, llama.cpp | headrace | device memory", rows)
+
+
+def streamed_weights():
+    rows = []
+    for name, weights, limit in (("", "bf16", "8 GiB"), ("_q4_k_m", "Q4_K_M", "4 GiB")):
+        for row in load(f"bench_h200_streamed_weights{name}.json")["rows"]:
+            decode = row["decode"]
+            rows.append([weights, limit, number(row["prompt_tokens"]), seconds(row["prefill"]["ms"]),
+                         f"{decode['ms_median']:.0f} ms", gib(decode["h2d_bytes_per_step"]),
+                         f"{100 * decode['link_share_of_peak']:.1f}%"])
+    return table("Llama-3.1-8B | `--vram` | tokens | prefill | a step | it streams | of the link's peak", rows)
 
 
 def overturned():
