@@ -62,7 +62,7 @@ TEST_F(ChatProgram, GoesOnAfterALineThatCannotBeAnswered) {
   EXPECT_EQ(finished.exit_code, 5) << "of the last error";
   EXPECT_EQ(std::count(finished.out.begin(), finished.out.end(), '\n'), 2) << finished.out;
   EXPECT_NE(finished.err.find("the context holds 4000"), std::string::npos) << finished.err;
-  EXPECT_NE(finished.err.find("'/nwe' is no command"), std::string::npos) << finished.err;
+  EXPECT_NE(finished.err.find("'/nwe' is not a command"), std::string::npos) << finished.err;
   EXPECT_NE(finished.err.find("/nowhere/at/all: cannot be written"), std::string::npos) << finished.err;
   const nlohmann::json messages = nlohmann::json::parse(folder_->read("saved.json"));
   ASSERT_EQ(messages.size(), 2u);

@@ -53,17 +53,17 @@ class PlanProgram : public ::testing::Test {
 };
 
 TEST_F(PlanProgram, SaysWhereAllLiesAndWhatItTakes) {
-  const Finished table = plan_8b({"-c", "61440", "--verify", "full", "--details"});
+  const Finished table = plan_8b({"-c", "80K", "--verify", "full", "--details"});
   EXPECT_EQ(table.exit_code, 0) << table.err;
-  for (const char* part : {"llama-3.1-8b with random weights, bf16, on NVIDIA GeForce RTX 4090", "61,440 tokens",
-                           "14.96 GiB  weights", "KV cache, ", "prefill", "to device", "bound by", "link", "tokens/s",
-                           "by the data sheet of NVIDIA GeForce RTX 4090"}) {
+  for (const char* part : {"llama-3.1-8b with random weights, bf16, on NVIDIA GeForce RTX 4090", "81,920 tokens",
+                           "13.98 GiB  weights", "embeddings", "KV cache, ", "prefill", "to device", "bound by", "link",
+                           "tokens/s", "by the data sheet of NVIDIA GeForce RTX 4090"}) {
     EXPECT_NE(table.out.find(part), std::string::npos) << part << "\n" << table.out;
   }
-  const std::string answer = plan_8b({"-c", "61440", "--verify", "full"}).out;
+  const std::string answer = plan_8b({"-c", "80K", "--verify", "full"}).out;
   EXPECT_EQ(table.out.find(answer), 0u) << "the details follow the answer";
   EXPECT_EQ(answer.find("KV cache, "), std::string::npos) << answer;
-  const Finished finished = plan_8b({"-c", "61440", "--verify", "full", "--json"});
+  const Finished finished = plan_8b({"-c", "80K", "--verify", "full", "--json"});
   const json report = json::parse(finished.out);
   EXPECT_EQ(report["fits"], true);
   EXPECT_LE(report["memory"]["vram_bytes"], report["vram_limit_bytes"]);
@@ -77,7 +77,7 @@ TEST_F(PlanProgram, SaysWhereAllLiesAndWhatItTakes) {
   for (const json& line : report["memory"]["lines"]) {
     if (line["what"] == "weights") weights = line["bytes"];
   }
-  EXPECT_EQ(weights, 16060522496u);
+  EXPECT_EQ(weights, 15009849344u) << "the embeddings are in host memory";
 }
 
 // Weights, cache and verification side by side, the run first; and each is what a plan of its own says.
@@ -111,7 +111,7 @@ TEST_F(PlanProgram, ComparesTheSettingsThatMatter) {
   const json full = json::parse(plan_8b({"-c", "61440", "--verify", "full", "--json"}).out);
   EXPECT_EQ(full["settings"][1]["flags"], "--verify auto");
   // Of what does not fit, those that do.
-  const json refused = json::parse(plan({"qwen3-14b", "rtx4090", "16K", "--json"}).out);
+  const json refused = json::parse(plan({"qwen3-14b", "rtx4090", "16K", "--weights-place", "device", "--json"}).out);
   EXPECT_EQ(refused["fits"], false);
   EXPECT_EQ(refused["settings"][0]["fits"], false);
   EXPECT_EQ(refused["settings"][1]["flags"], "--weights q4_k_m");
@@ -258,7 +258,7 @@ TEST_F(PlanProgram, AContextOfMillionsIsPlannedAtOnce) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(plan_8b({"-c", testing::kSanitized ? "2M" : "16M"}).exit_code, 4);
   EXPECT_EQ(plan_8b({"-c", "16M"}, "4TiB").exit_code, 4);  // its prefill buffer is larger than the card
-  EXPECT_EQ(plan_8b({"-c", testing::kSanitized ? "8M" : "64M", "--spill", home_.path() + ":64GiB"}).exit_code, 4);
+  EXPECT_EQ(plan_8b({"-c", testing::kSanitized ? "2M" : "16M", "--spill", home_.path() + ":64GiB"}).exit_code, 4);
   const std::chrono::seconds most(testing::kSanitized ? 100 : 20);  // by trying all: minutes
   EXPECT_LT(std::chrono::steady_clock::now() - start, most);
 }
@@ -278,15 +278,15 @@ TEST_F(PlanProgram, TakesTheSameOptionsAsGenerate) {
   EXPECT_LT(lossless["predicted"]["partial"]["ms"], lossless["predicted"]["refresh"]["ms"]);
   EXPECT_EQ(lossless["predicted"]["partial"]["link_bytes"], 0);
   EXPECT_EQ(lossless["partial_kv"], "int8");
-  double slower = 0;
-  for (const std::string kind : {"blocks", "int4", "int8"}) {
+  double fastest = 0;
+  for (const std::string kind : {"int8", "int4", "blocks"}) {
     const json named =
         json::parse(plan_8b({"-c", "61440", "--verify", "lossless", "--partial-kv", kind, "--json"}).out);
     EXPECT_EQ(named["partial_kv"], kind);
     const json& estimate = named["predicted"]["estimate"];
-    EXPECT_GT(estimate["tokens_per_s"], slower) << kind;
+    if (fastest == 0) fastest = estimate["tokens_per_s"];
+    EXPECT_LE(estimate["tokens_per_s"], fastest) << kind;
     EXPECT_LE(estimate["tokens_per_refresh"], estimate["pending"].get<int64_t>() + 1) << kind;
-    slower = estimate["tokens_per_s"];
   }
   const json draft = json::parse(plan_8b({"-c", "61440", "--spec-type", "ngram-simple", "--json"}).out);
   EXPECT_EQ(draft["draft"], "ngram-simple");
