@@ -157,7 +157,9 @@ class EveryDraft : public ::testing::TestWithParam<Instance> {
       EXPECT_GT(run.session->plan().host_bytes, 0u) << c.name();
     }
     if (c.kv == KvMode::kAuto) {
-      EXPECT_GT(run.session->plan().resident_segments, 0) << c.name();
+      const MemoryPlan& plan = run.session->plan();  // or all of the last layer, which some drafts read
+      const bool part = plan.resident_segments > 0 || plan.host_layers < on.checkpoint->config().layer_count();
+      EXPECT_TRUE(part) << c.name();
     }
     std::vector<int32_t> tokens = {*run.session->prefill(prompt(c.prompt), nullptr, nullptr)};
     Drafting drafting(model, run.draft.get(), *on.compute, {.streams = c.kv != KvMode::kDevice, .most_steps = tokens_});
