@@ -46,8 +46,8 @@ Preset specextend() {
                    {"--draft-cache", "retrieval", {"--spec-type=none", "--spec-type=ngram-simple", "--draft-window=0"}},
                    {"--tree", "opt:50,10,0.7", kNoTree},
                    {"--verify", "full"}},
-      .differences = {"where all of the KV cache is on the device, two layers of the middle choose the chunks and not "
-                      "the last layer",
+      .differences = {("where all of the KV cache is on the device, two layers of the middle choose the chunks and not "
+                       "the last layer"),
                       "the first chunk and the last 512 tokens are always seen",
                       "chunks are also chosen after the prompt", "the published heads are of EAGLE, not of EAGLE-3"}};
 }
@@ -75,12 +75,12 @@ Preset triforce() {
                        {"--partial-kv", "blocks", kFull},
                        {"--partial-budget,--budgets,--budget", "4096", kNoBlocks},
                        {"--refresh-interval,--intervals,--interval", "6", kFull}},
-          .differences = {"blocks of 16 tokens are ranked by Quest's bound and chosen again by each refresh (TriForce: "
-                          "chunks of 8, by mean keys, once)",
-                          "the first 32 and the last 256 to 319 tokens are seen besides",
-                          "the small model's cache has 320 to 383 tokens (TriForce: 256)",
-                          "a step may leave more than 6 tokens pending, or as a tree on a GPU",
-                          "the text is plain decoding's"}};
+          .differences = {
+              ("blocks of 16 tokens are ranked by Quest's bound and chosen again by each refresh (TriForce: "
+               "chunks of 8, by mean keys, once)"),
+              "the first 32 and the last 256 to 319 tokens are seen besides",
+              "the small model's cache has 320 to 383 tokens (TriForce: 256)",
+              "a step may leave more than 6 tokens pending, or as a tree on a GPU", "the text is plain decoding's"}};
 }
 
 // MagicDec (arXiv 2408.11049) with StreamingLLM's cache as in its code: the target drafts for itself.

@@ -111,8 +111,7 @@ struct FoldParams {
 
 // States that a block has at once; they are folded one such batch after the other.
 __host__ __device__ constexpr int fold_batch(int dim) {
-  const int room = kFoldFloats / dim;
-  return room < kMostParts ? room : kMostParts;
+  return kFoldFloats / dim < kMostParts ? kFoldFloats / dim : kMostParts;
 }
 
 // The factors for the state to the left of a segment, and for the segment's state. A segment with weight 0, an empty

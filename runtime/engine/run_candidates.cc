@@ -293,18 +293,22 @@ std::optional<SessionPlan> Candidates::first_that_fits() {
     }
   };
   std::optional<Choice> best;
+  std::optional<SessionPlan> last;  // the best's, while the setup is still its own
   for (const Savings& savings : all_savings_) {
     if (best && savings.states) break;
     savings_ = savings;
     std::optional<SessionPlan> fits = first_with_savings();
-    if (!fits) continue;
-    if (fits->memory.ring_slots == 0) return chosen(*std::move(fits));
-    const Choice choice{savings, has_most_limits(), predicted_speed(context_, setup_, fits->memory)};
-    if (!best || best->worse_than(choice)) best = choice;
+    if (fits && fits->memory.ring_slots == 0) return chosen(*std::move(fits));
+    std::optional<Choice> choice;
+    if (fits) choice = {savings, has_most_limits(), predicted_speed(context_, setup_, fits->memory)};
+    const bool better = choice && (!best || best->worse_than(*choice));
+    last = better ? std::move(fits) : std::nullopt;
+    if (better) best = choice;
+    if (best && best->most_limits && best->speed == 0) break;  // no speed is known
   }
   if (!best) return std::nullopt;
   savings_ = best->savings;
-  return chosen(first_with_savings().value());
+  return chosen(last ? *std::move(last) : first_with_savings().value());
 }
 
 // The most exact kind that is smaller than the refused copy and fits.

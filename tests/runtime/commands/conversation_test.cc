@@ -34,7 +34,7 @@ TEST(ChatLines, AreQuestionsOrCommands) {
   EXPECT_EQ(parsed("/read  my notes.txt ").kind, Kind::kRead);
   EXPECT_EQ(parsed("/read").text, "/read needs a file name: /read FILE");
   EXPECT_EQ(parsed("/new start").text, "/new takes no argument, but got 'start'");
-  EXPECT_NE(parsed("/etc is a folder").text.find("'/etc' is no command"), std::string::npos);
+  EXPECT_NE(parsed("/etc is a folder").text.find("'/etc' is not a command"), std::string::npos);
 }
 
 TEST(ChatLines, OneMessageMayHaveSeveral) {

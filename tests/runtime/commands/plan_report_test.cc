@@ -24,7 +24,8 @@ WeightType loaded_type(const TensorInfo& tensor, const ModelConfig& config, cons
   const bool factors = tensor.name.ends_with(".experts.scale") || tensor.name.ends_with(".self_attn.sinks");
   if (!matrix) return recurrent || factors ? WeightType::kF32 : WeightType::kBF16;
   const bool narrow = tensor.name.ends_with(".in_proj_a.weight") || tensor.name.ends_with(".in_proj_b.weight") ||
-                      tensor.name.ends_with(".mlp.gate.weight");
+                      tensor.name.ends_with(".mlp.gate.weight") ||
+                      tensor.name.ends_with(".mlp.shared_expert_gate.weight");
   return mixture == nullptr || narrow ? WeightType::kBF16 : mixture_type(*mixture, config, tensor.name);
 }
 
