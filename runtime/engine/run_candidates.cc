@@ -302,8 +302,8 @@ std::optional<SessionPlan> Candidates::first_that_fits() {
     std::optional<Choice> choice;
     if (fits) choice = {savings, has_most_limits(), predicted_speed(context_, setup_, fits->memory)};
     const bool better = choice && (!best || best->worse_than(*choice));
-    last = better ? std::move(fits) : std::nullopt;
-    if (better) best = choice;
+    last.reset();
+    if (better) last.emplace(*std::move(fits)), best = choice;
     if (best && best->most_limits && best->speed == 0) break;  // no speed is known
   }
   if (!best) return std::nullopt;
