@@ -293,7 +293,7 @@ std::optional<SessionPlan> Candidates::first_that_fits() {
     }
   };
   std::optional<Choice> best;
-  std::optional<SessionPlan> last;  // the best's, while the setup is still its own
+  std::unique_ptr<SessionPlan> last;  // the best's, while the setup is still its own
   for (const Savings& savings : all_savings_) {
     if (best && savings.states) break;
     savings_ = savings;
@@ -302,8 +302,8 @@ std::optional<SessionPlan> Candidates::first_that_fits() {
     std::optional<Choice> choice;
     if (fits) choice = {savings, has_most_limits(), predicted_speed(context_, setup_, fits->memory)};
     const bool better = choice && (!best || best->worse_than(*choice));
-    last.reset();
-    if (better) last.emplace(*std::move(fits)), best = choice;
+    last = better ? std::make_unique<SessionPlan>(*std::move(fits)) : nullptr;
+    if (better) best = choice;
     if (best && best->most_limits && best->speed == 0) break;  // no speed is known
   }
   if (!best) return std::nullopt;
