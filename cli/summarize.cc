@@ -178,12 +178,13 @@ class Summarizer {
                                        format_count(static_cast<int64_t>(tokens)), " tokens"));
   }
 
-  // The room that a document must leave: the whole answer, but at most a quarter of the context. With -n -1 the answer
-  // takes the rest of the context: a quarter if documents are cut, else at least one token.
+  // The room that a document must leave: the whole answer, but at most a quarter of the context. The default of -n is
+  // more than most answers take, so a part of it is enough. With -n -1 the answer takes the rest of the context: a
+  // quarter if documents are cut, else at least one token.
   int64_t answer_room() const {
     const int64_t quarter = engines_.front().context_limit() / 4, most = args_.generate.max_tokens;
     if (most < 0) return refuses() ? 1 : quarter;
-    return std::min(most, quarter);
+    return std::min(most == kSummaryTokens && refuses() ? kLeastSummary : most, quarter);
   }
 
   void show(const BatchJob& job, const GenerateResult& result, const std::string& time_left) {

@@ -34,6 +34,7 @@ struct GenerateArgs {
 };
 
 constexpr int64_t kSummaryTokens = 1024;  // -n of summarize
+constexpr int64_t kLeastSummary = 256;    // room that a document must leave with that -n
 
 struct SummarizeArgs {
   EngineOptions engine;

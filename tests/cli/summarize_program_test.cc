@@ -226,6 +226,16 @@ TEST_F(ProgramTest, ADocumentLeavesItsSummaryRoom) {
   EXPECT_EQ(rest.exit_code, 0);
   EXPECT_NE(rest.err.find("output    2 tokens, "), std::string::npos) << rest.err;
   EXPECT_NE(rest.err.find("(length: the context is full)"), std::string::npos) << rest.err;
+  // With the default of -n, less is enough.
+  const std::string long_file = folder_->write("long.txt", std::string(3000, 'x'));
+  const int64_t longer = json::parse(run("summarize", {long_file, "--json", "-q"}).out)["prompt_tokens"];
+  ASSERT_GT(longer, 800);
+  const auto leaving = [&](int64_t room, const char* most) {
+    return run("summarize", {long_file, "-q", "-c", std::to_string(longer + room), "-n", most}).exit_code;
+  };
+  EXPECT_EQ(leaving(256, "1024"), 0);
+  EXPECT_EQ(leaving(255, "1024"), 3);
+  EXPECT_EQ(leaving(256, "800"), 3);
   const Finished clipped = run("generate", {"-p", "Hi", "--no-chat-template", "-n", "8000", "-c", "40"});
   EXPECT_EQ(clipped.exit_code, 0);
   EXPECT_NE(clipped.err.find("output    38 tokens, "), std::string::npos) << clipped.err;
