@@ -94,10 +94,8 @@ void read_per_layer(const JsonFields& fields, std::vector<LayerSpec>* layers) {
 
 std::optional<ExpertsSpec> gemma4_experts(const JsonFields& fields) {
   if (!fields.boolean_or("enable_moe_block", false)) return std::nullopt;
-  ExpertsSpec experts{.normalised = true, .beside = true};
-  experts.count = fields.integer("num_experts", 1, kMaxExpertCount);
-  experts.used = fields.integer("top_k_experts", 1, kMaxUsedExpertCount);
-  if (experts.used > experts.count) fields.refuse("top_k_experts", str("is above num_experts ", experts.count));
+  ExpertsSpec experts = read_expert_counts(fields, {.used = "top_k_experts"});
+  experts.normalised = experts.beside = true;
   experts.width = fields.integer("moe_intermediate_size", 1, kMaxFfn);
   return experts;
 }

@@ -67,10 +67,7 @@ void read_gptoss(const JsonFields& fields, ModelConfig* config) {
   sizes.window = fields.integer_or("sliding_window", 1, kMaxPositions, 128);
   sizes.attention = read_heads(fields, *config, {.head_dim = 64});
   sizes.attention.qkv_bias = sizes.attention.output_bias = fields.boolean_or("attention_bias", true);
-  sizes.experts.count = fields.integer("num_local_experts", 1, kMaxExpertCount);
-  sizes.experts.used = fields.integer_or("num_experts_per_tok", 1, kMaxUsedExpertCount, 4);
-  if (sizes.experts.used > sizes.experts.count)
-    fields.refuse("num_experts_per_tok", str("is above num_local_experts ", sizes.experts.count));
+  sizes.experts = read_expert_counts(fields, {.count = "num_local_experts", .usual_used = 4});
   sizes.experts.width = fields.integer("intermediate_size", 1, kMaxFfn);
   set_gptoss_layers(read_windows(fields, sizes.layers, kGptOssPattern), sizes, config);
   config->rope = read_gptoss_rope(fields, config->max_positions);

@@ -25,6 +25,13 @@ AttentionSpec read_heads(const JsonFields& fields, const ModelConfig& config, co
 void refuse_window(const JsonFields& fields, const ModelConfig& config, int64_t absent);
 // Layers without experts, of which no published model with experts has any.
 void refuse_dense_layers(const JsonFields& fields);
+// How many experts there are and how many a token uses; what an absent key means, 0: the key is needed.
+struct ExpertKeys {
+  const char* count = "num_experts";
+  const char* used = "num_experts_per_tok";
+  int64_t usual_count = 0, usual_used = 0;
+};
+ExpertsSpec read_expert_counts(const JsonFields& fields, const ExpertKeys& keys);
 // The layers, which have this attention; rotary positions, the head, the end ids. The sizes have been read.
 enum class QueryScale { kNone, kByPosition };
 void read_layers(const JsonFields& fields, const AttentionSpec& attention, ModelConfig* config,

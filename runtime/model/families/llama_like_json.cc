@@ -78,6 +78,17 @@ void refuse_dense_layers(const JsonFields& fields) {
   if (!dense->empty()) fields.refuse("mlp_only_layers", "is not supported ([] is: all layers have experts)");
 }
 
+ExpertsSpec read_expert_counts(const JsonFields& fields, const ExpertKeys& keys) {
+  const auto read = [&](const char* key, int64_t most, int64_t usual) {
+    return usual > 0 ? fields.integer_or(key, 1, most, usual) : fields.integer(key, 1, most);
+  };
+  ExpertsSpec experts;
+  experts.count = read(keys.count, kMaxExpertCount, keys.usual_count);
+  experts.used = read(keys.used, kMaxUsedExpertCount, keys.usual_used);
+  if (experts.used > experts.count) fields.refuse(keys.used, str("is above ", keys.count, " ", experts.count));
+  return experts;
+}
+
 void read_layers(const JsonFields& fields, const AttentionSpec& attention, ModelConfig* config, QueryScale scale) {
   read_layers(fields, LayerSpec{.mixer = attention, .ffn = {fields.integer("intermediate_size", 1, kMaxFfn)}}, config,
               scale);

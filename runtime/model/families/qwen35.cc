@@ -94,10 +94,8 @@ FfnSpec read_dense(const JsonFields& fields) { return {fields.integer("intermedi
 
 FfnSpec read_shared_experts(const JsonFields& fields) {
   refuse_dense_layers(fields);
-  ExpertsSpec experts{.normalised = true, .shared = true};
-  experts.count = fields.integer_or("num_experts", 1, kMaxExpertCount, 256);
-  experts.used = fields.integer_or("num_experts_per_tok", 1, kMaxUsedExpertCount, 8);
-  if (experts.used > experts.count) fields.refuse("num_experts_per_tok", str("is above num_experts ", experts.count));
+  ExpertsSpec experts = read_expert_counts(fields, {.usual_count = 256, .usual_used = 8});
+  experts.normalised = experts.shared = true;
   experts.width = fields.integer_or("moe_intermediate_size", 1, kMaxFfn, 512);
   return {.width = fields.integer_or("shared_expert_intermediate_size", 1, kMaxFfn, 512), .experts = experts};
 }

@@ -13,11 +13,8 @@ void refuse_qwen3moe_window(const JsonFields& fields, const ModelConfig& config)
 }
 
 ExpertsSpec read_experts(const JsonFields& fields) {
-  ExpertsSpec experts;
   const char* const count = fields.has("num_experts") ? "num_experts" : "num_local_experts";
-  experts.count = fields.integer_or(count, 1, kMaxExpertCount, 128);
-  experts.used = fields.integer_or("num_experts_per_tok", 1, kMaxUsedExpertCount, 8);
-  if (experts.used > experts.count) fields.refuse("num_experts_per_tok", str("is above ", count, " ", experts.count));
+  ExpertsSpec experts = read_expert_counts(fields, {.count = count, .usual_count = 128, .usual_used = 8});
   experts.width = fields.integer_or("moe_intermediate_size", 1, kMaxFfn, 768);
   experts.normalised = fields.boolean_or("norm_topk_prob", false);
   return experts;
