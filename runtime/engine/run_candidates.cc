@@ -297,14 +297,15 @@ std::optional<SessionPlan> Candidates::first_that_fits() {
   for (const Savings& savings : all_savings_) {
     if (best && savings.states) break;
     savings_ = savings;
+    last.reset();
     std::optional<SessionPlan> fits = first_with_savings();
-    if (fits && fits->memory.ring_slots == 0) return chosen(*std::move(fits));
-    std::optional<Choice> choice;
-    if (fits) choice = {savings, has_most_limits(), predicted_speed(context_, setup_, fits->memory)};
-    const bool better = choice && (!best || best->worse_than(*choice));
-    last = better ? std::make_unique<SessionPlan>(*std::move(fits)) : nullptr;
-    if (better) best = choice;
-    if (best && best->most_limits && best->speed == 0) break;  // no speed is known
+    if (!fits) continue;
+    if (fits->memory.ring_slots == 0) return chosen(*std::move(fits));
+    const Choice choice{savings, has_most_limits(), predicted_speed(context_, setup_, fits->memory)};
+    if (best && !best->worse_than(choice)) continue;
+    best = choice;
+    last = std::make_unique<SessionPlan>(*std::move(fits));
+    if (choice.most_limits && choice.speed == 0) break;  // no speed is known, so nothing can be faster
   }
   if (!best) return std::nullopt;
   savings_ = best->savings;

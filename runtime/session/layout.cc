@@ -186,7 +186,7 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
   const RecurrentShape recurrent = recurrent_shape();
   if (recurrent.layers > 0) work.delta = DeltaWork::of_pass(recurrent.layer, pass_rows(), later);
   const uint64_t one = static_cast<uint64_t>(widths.q + 2 * widths.heads) * sizeof(float);  // of the states of a row
-  const int64_t most = pass_rows() * kMaxPrefixSegments;  // more of a pass with fewer rows
+  const int64_t most = pass_rows() * kMaxPrefixSegments;  // a pass of fewer rows reads more segments a launch
   work.scratch_rows = std::clamp(static_cast<int64_t>(kScratchBytes / one), pass_rows(), most);
   work.state = carve_states(widths, pass_rows(), later);
   work.scratch = carve_states(widths, work.scratch_rows, later);

@@ -20,8 +20,7 @@ void SessionLayout::add_weights(PlanInput* input) const {
   }
   if (options_.host_embedding) stay -= weights_.movable_bytes();
   const auto change = [&](uint64_t* free, uint64_t more) {
-    *free += weights_.allocated() ? more : 0;
-    if (!weights_.allocated()) *free -= std::min(*free, stay);
+    *free = weights_.allocated() ? *free + more : *free - std::min(*free, stay);
   };
   if (device_.backend() == Backend::kCuda) {
     change(&input->vram_free, device);
