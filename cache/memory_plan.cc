@@ -191,7 +191,7 @@ std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
 }
 
 bool fits_memory(const PlanInput& in, const MemoryPlan& plan) {
-  const uint64_t vram_bytes = plan.vram_bytes + plan.device_weights_bytes;
+  const uint64_t vram_bytes = plan.all_vram_bytes();
   return vram_bytes <= in.vram_free && plan.host_total_bytes <= in.host_free && vram_bytes <= in.total_free &&
          plan.host_total_bytes <= in.total_free - vram_bytes;
 }
@@ -221,7 +221,7 @@ bool may_stay(const PlanInput& in, int64_t resident) {
   MemoryPlan plan = planned(in, {resident, 0});
   if (in.disk_free > 0) plan = planned(in, {resident, plan.placement.units()});
   const uint64_t host_bytes = in.disk_free > 0 ? plan.host_total_bytes : 0;
-  const uint64_t vram_bytes = plan.vram_bytes + plan.device_weights_bytes;
+  const uint64_t vram_bytes = plan.all_vram_bytes();
   return vram_bytes <= std::min(in.vram_free, in.total_free) && host_bytes <= in.total_free - vram_bytes;
 }
 

@@ -22,8 +22,8 @@ enum class WeightsPlace : uint8_t { kAuto, kDevice, kHost };
 
 // The weights of layers that may be in host memory. They cross the link in every pass, through a ring of whole layers.
 struct LayerWeightsInput {
-  std::vector<uint64_t>
-      bytes{};  // of each layer, in whole pages; empty: all weights stay, and the budgets are without them
+  // Of each layer, in whole pages; empty: all weights stay, and the budgets are without them.
+  std::vector<uint64_t> bytes{};
   int64_t least_in_host = 0;  // of the last layers
   bool all_in_host = false;
 };
@@ -125,6 +125,7 @@ struct MemoryPlan {
 
   bool streams_weights() const { return host_weights_layers > 0; }
   bool streams() const { return ring_slots > 0 || streams_weights(); }  // rows or weights, in full passes
+  uint64_t all_vram_bytes() const { return vram_bytes + device_weights_bytes; }
   uint64_t weights_ring_bytes() const { return whole_pages(static_cast<uint64_t>(weights_slots) * weights_slot_bytes); }
   uint64_t kv_bytes() const { return resident_bytes + host_bytes + disk_bytes; }
   std::string to_string() const;

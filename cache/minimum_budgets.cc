@@ -37,9 +37,8 @@ PlanInput with_free(PlanInput in, Budget budget, uint64_t bytes) {
 
 uint64_t taken_of(const PlanInput& in, const MemoryPlan& plan, Budget budget) {
   if (budget == Budget::kDisk) return plan.disk_bytes;
-  const uint64_t vram_bytes = plan.vram_bytes + plan.device_weights_bytes;
-  if (budget == Budget::kVram) return vram_bytes;
-  return plan.host_total_bytes + (one_memory(in) ? vram_bytes : 0);
+  if (budget == Budget::kVram) return plan.all_vram_bytes();
+  return plan.host_total_bytes + (one_memory(in) ? plan.all_vram_bytes() : 0);
 }
 
 // The smallest value of this budget that fits; 0: none does. What a plan uses of an unlimited budget is enough.
