@@ -24,34 +24,12 @@ constexpr auto kOfArrays =
 constexpr auto kOfObjects =
     std::to_array<std::string_view>({"properties", "required", "additionalProperties", "patternProperties",
                                      "propertyNames", "minProperties", "maxProperties"});
-constexpr auto kKeywords = std::to_array<std::string_view>({"$ref",
-                                                            "allOf",
-                                                            "anyOf",
-                                                            "oneOf",
-                                                            "type",
-                                                            "enum",
-                                                            "const",
-                                                            "minLength",
-                                                            "maxLength",
-                                                            "pattern",
-                                                            "format",
-                                                            "minimum",
-                                                            "maximum",
-                                                            "exclusiveMinimum",
-                                                            "exclusiveMaximum",
-                                                            "multipleOf",
-                                                            "items",
-                                                            "prefixItems",
-                                                            "additionalItems",
-                                                            "minItems",
-                                                            "maxItems",
-                                                            "uniqueItems",
-                                                            "properties",
-                                                            "required",
-                                                            "additionalProperties",
-                                                            "patternProperties",
-                                                            "propertyNames",
-                                                            "minProperties",
-                                                            "maxProperties"});
+// Of values of any type.
+constexpr auto kOfAll = std::to_array<std::string_view>({"type", "enum", "const"});
+
+inline bool is_keyword(std::string_view key) {
+  return contains(kComposers, key) || contains(kOfAll, key) || contains(kOfStrings, key) || contains(kOfNumbers, key) ||
+         contains(kOfArrays, key) || contains(kOfObjects, key);
+}
 
 }  // namespace headrace

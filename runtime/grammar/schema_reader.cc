@@ -60,7 +60,7 @@ void SchemaReader::refuse(const SchemaPlace& at, const std::string& why) const {
 void SchemaReader::check_keywords(const SchemaPlace& at) const {
   for (const auto& item : at.all.front()->items()) {
     const std::string_view key = item.key();
-    if (!is_annotation(key) && !contains(kKeywords, key)) {
+    if (!is_annotation(key) && !is_keyword(key)) {
       refuse(at, "has the keyword " + shown(item.key()) + ", which is not supported");
     }
   }
