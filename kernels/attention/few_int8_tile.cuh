@@ -72,7 +72,7 @@ struct FewInt8Tile : FewLowBit<T, kDim, kHalves, FewInt8Memory<kDim, kHalves>> {
     Rows::clear(s);
     constexpr int kAtOnce = 4 / kNTiles;  // steps of a load, which has four times 8 keys
     const int row = warp() * kWarpKeys + lane() % kWarpKeys;
-#pragma unroll
+#pragma unroll(kDim > 128 && kHalves == 4 ? 1 : kSteps)
     for (int first = 0; first < kSteps; first += kAtOnce) {
       uint32_t words[4];  // of each step: keys 0 to 7, 8 to 15
       load_matrices(words, from + raw(0, row, first + lane() / kWarpKeys));

@@ -11,10 +11,11 @@
 namespace headrace::kernels::cuda {
 
 // The block's memory before that of FewRows: q, if it is not in registers, and tiles of K and V, each the values of
-// both, then kBeside bytes for each. kRowOf: the bytes of a row's values. kWholeDim: head_dim is kDim.
+// both, then kBeside bytes for each. kRowOf: the bytes of a row's values; beside rows of 256, an SM has four blocks
+// only if q is in shared memory. kWholeDim: head_dim is kDim.
 template <int kDim, int kHalves, int kRowOf, int kBeside, int kStagesOf, bool kWholeDim>
 struct FewLowBitMemory {
-  static constexpr bool kQueriesInRegisters = kHalves <= 2, kWhole = kWholeDim;
+  static constexpr bool kQueriesInRegisters = kHalves <= 2 && kRowOf <= 128, kWhole = kWholeDim;
   static constexpr int kRow = kRowOf, kChunks = kRow / 16;  // of 16 bytes
   static constexpr int kPlane = keys_in_tile(kDim) * kRow, kStages = kStagesOf, kStageBytes = 2 * (kPlane + kBeside);
   static constexpr int kStagesAt = kQueriesInRegisters ? 0 : 8 * kHalves * kDim * 2;

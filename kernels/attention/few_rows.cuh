@@ -1,7 +1,6 @@
-// What flash attention for few rows of q shares (few_low_bit.cuh, few_exact_tile.cuh). A block
-// waits for memory then, so its warps share the rows of q and divide the work on a tile of K and V: a warp computes the
-// scores and the weights of a quarter of the keys (16, or 8 of a large head), and adds a quarter of the columns of V.
-// Weights go from warp to warp through shared memory. Device code, internal to kernels/attention.
+// What flash attention for few rows of q shares (few_low_bit.cuh, few_exact_tile.cuh). Device code, internal to
+// kernels/attention. Warps share q and divide a tile of K and V: a warp computes the weights of a quarter of the keys
+// (16, or 8 of a large head), which go through shared memory, and adds a quarter of the columns of V.
 //
 // A row's bits are those of the tile for many rows (LowBitTile, AttentionTile): its products, factors and weights are
 // the same and are added in the same order. Lanes with the same number add the same weights there and here, where a

@@ -14,7 +14,7 @@ using FewTile =
     std::conditional_t<kStored == DType::kInt8, FewInt8Tile<T, kDim, kHalves>, FewInt4Tile<T, kDim, kHalves>>;
 
 template <typename T, int kDim, int kHalves, DType kStored>
-__global__ void __launch_bounds__(128, kDim <= 128 ? 4 : 3)
+__global__ void __launch_bounds__(128, kDim <= 128 || kStored == DType::kInt8 ? 4 : 3)
     prefix_few_rows(const __grid_constant__ PrefixAttentionParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
   using Tile = FewTile<T, kDim, kHalves, kStored>;
