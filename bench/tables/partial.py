@@ -183,3 +183,27 @@ def systems():
     return table("system | device, 1K | 4K | 8K, H100 | 16K | host, 1K | 4K | 8K, H100 | 16K", [
         line("plain, tokens/s", plain_speeds, 0),
         *(line(system, cells, 2) for system, cells in speedups.items() if system != "plain")])
+
+
+def papers_specpv_1():
+    """SpecPV's Table 1: decoding's speed over plain decoding's, tau, and the tokens of a refresh, by length."""
+    rows = load("papers_h200.json")["rows"]
+    lengths = (10240, 30720, 61440)
+
+    def cells(system):
+        for length in lengths:
+            of = [row for row in rows if row["system"] == system and row["context"] == length]
+            plain = mean([row for row in rows if row["system"] == "AR" and row["context"] == length], "tokens_per_s")
+            speed = mean(of, "tokens_per_s")
+            if system == "AR":
+                yield f"{digits(plain, 2)} tokens/s"
+                continue
+            says = f"{number(speed / plain, 1)} x, {number(mean(of, 'tau'), 2)}"
+            if "judged" in of[0]:
+                says += f"; {number(total(of, 'decode_tokens') / total(of, 'full_passes'))}, " \
+                        f"{total(of, 'overturned') / total(of, 'judged'):.0%}, " \
+                        f"{total(of, 'rescued') / total(of, 'decode_tokens'):.0%}"
+            yield says
+
+    systems_of = list(dict.fromkeys(row["system"] for row in rows))
+    return table("system | 10K | 30K | 60K", [[system, *cells(system)] for system in systems_of])
