@@ -285,7 +285,7 @@ std::optional<SessionPlan> Candidates::first_with_savings() {
 std::optional<SessionPlan> Candidates::first_that_fits() {
   struct Choice {
     Savings savings;
-    bool most_limits;
+    bool most_limits, streams_weights;
     double speed;
     bool worse_than(const Choice& other) const {
       if (most_limits != other.most_limits) return other.most_limits;
@@ -295,13 +295,14 @@ std::optional<SessionPlan> Candidates::first_that_fits() {
   std::optional<Choice> best;
   std::unique_ptr<SessionPlan> last;  // the best's, while the setup is still its own
   for (const Savings& savings : all_savings_) {
-    if (best && savings.states) break;
+    if (best && savings.states && !best->streams_weights) break;
     savings_ = savings;
     last.reset();
     std::optional<SessionPlan> fits = first_with_savings();
     if (!fits) continue;
     if (fits->memory.ring_slots == 0) return chosen(*std::move(fits));
-    const Choice choice{savings, has_most_limits(), predicted_speed(context_, setup_, fits->memory)};
+    const Choice choice{savings, has_most_limits(), fits->memory.streams_weights(),
+                        predicted_speed(context_, setup_, fits->memory)};
     if (best && !best->worse_than(choice)) continue;
     best = choice;
     last = std::make_unique<SessionPlan>(*std::move(fits));
