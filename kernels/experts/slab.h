@@ -26,15 +26,15 @@ struct ExpertSlab {
   ExpertPart parts[kMaxExpertParts];
   int part_count = 0;
   int64_t slots = 0;
-  // All on the device. What is in the slots, which fills with -1 and zeros make empty:
+  // All on the device. What is in the slots, and how often it was; -1 and zeros are those of empty slots:
   int32_t* expert_in = nullptr;  // [slots]; -1: none
   uint32_t* used_at = nullptr;   // [slots]: the last call that used the expert; 0: none has
   uint32_t* calls = nullptr;     // [1]: of seat_experts() so far
+  uint64_t* counts = nullptr;    // [2]: experts that were there so far, and that were fetched
   // What seat_experts() has decided, of one layer at a time. A list of a round has slots + 1 entries.
   int32_t* matrices = nullptr;  // [count + 1]: the slot of each used expert, in its round
   int32_t* rounds = nullptr;    // [slab_rounds(), slots + 1]: the experts of each round, then -1
   int32_t* missing = nullptr;   // as many: those that are to be fetched before the round, then -1
-  uint64_t* counts = nullptr;   // [2], grow: experts that were there; that were fetched
 };
 
 // Of a pass that uses up to `used` of the experts.
