@@ -101,11 +101,13 @@ struct ModelSizes {
 struct PassCost {
   uint64_t link_bytes = 0;                  // to the device; for a prefill, to the host
   uint64_t weight_bytes = 0, kv_bytes = 0;  // read by kernels
-  // Of layers in host memory, over the link to the device. In a step they are part of link_bytes.
+  // Of layers in host memory, over the link to the device. In a step they are part of link_bytes; of experts with a
+  // slab, those that it is expected to lack (cache/expert_slab.h).
   uint64_t streamed_weight_bytes = 0;
   uint64_t state_bytes = 0;  // of recurrent states, which a step reads and writes
   uint64_t disk_bytes = 0;   // part of link_bytes: read from disk before the transfer, or written after it
   double link_ms = 0, device_ms = 0, disk_ms = 0;
+  double fetch_ms = 0;        // part of link_ms: experts, for which the device waits
   double fill_ms = 0;         // afterwards, alone: the pass over the full KV that fills a late partial KV
   bool beside = true;         // link and compute overlap; otherwise one waits for the other. The disk always overlaps
   bool known = true;          // false: depends on a disk of unknown rate, so there is no time

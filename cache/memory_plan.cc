@@ -50,16 +50,26 @@ void add_remainders(const PlanInput& in, MemoryPlan* plan) {
 
 void add_weights(const PlanInput& in, MemoryPlan* plan) {
   const std::vector<uint64_t>& layers = in.weights.bytes;
+  const bool alone = in.weights.experts_alone;
   const auto stay = static_cast<int64_t>(layers.size()) - in.weights.least_in_host;
+  uint64_t largest = 0;  // whichever leave, so that the ring does not grow with their number
   for (int64_t i = 0; i < static_cast<int64_t>(layers.size()); ++i) {
-    const uint64_t bytes = layers[static_cast<size_t>(i)];
-    (i < stay ? plan->device_weights_bytes : plan->host_weights_bytes) += bytes;
+    const auto layer = static_cast<size_t>(i);
+    const uint64_t leaves = alone ? in.weights.experts.layers[layer].part_bytes : layers[layer];
+    largest = std::max(largest, leaves);
+    plan->device_weights_bytes += i < stay ? layers[layer] : layers[layer] - leaves;
+    plan->host_weights_bytes += i < stay ? 0 : leaves;
   }
   plan->host_weights_layers = in.weights.least_in_host;
   if (!plan->streams_weights()) return;
-  // Whichever leave, so that the ring does not grow with their number.
-  plan->weights_slot_bytes = *std::max_element(layers.begin(), layers.end());
+  plan->weights_slot_bytes = largest;
   plan->weights_slots = kWeightsSlots;
+  plan->host_experts_alone = alone;
+  if (!alone) return;
+  const ExpertsInput& experts = in.weights.experts;
+  plan->expert_slots = in.weights.expert_slots;
+  plan->expert_slab_bytes =
+      expert_slab_bytes(experts.last(plan->host_weights_layers), experts.count, plan->expert_slots);
 }
 
 // The sizes of a plan with these shares.
@@ -114,23 +124,25 @@ uint64_t disk_ring_bytes(const MemoryPlan& plan) { return whole_pages(u(plan.dis
 uint64_t prefill_bytes(const PlanInput& in, const MemoryPlan& plan) {
   const uint64_t one_index = plan.late_partial ? whole_pages(plan.index_bytes / u(in.rows.layers)) : 0;
   return whole_pages(plan.layer_buffer_bytes) + whole_pages(plan.stored_layer_bytes) + one_index +
-         in.prefill_work.bytes;
+         in.prefill_work.bytes + (plan.host_experts_alone ? plan.weights_ring_bytes() : 0);
 }
 uint64_t decode_bytes(const PlanInput& in, const MemoryPlan& plan) {
-  return whole_pages(u(plan.ring_slots) * plan.ring_slot_bytes) + in.decode_work.bytes;
+  return whole_pages(u(plan.ring_slots) * plan.ring_slot_bytes) + in.decode_work.bytes + plan.expert_slab_bytes;
 }
 
 MemoryPlan planned(const PlanInput& in, Shares shares) {
   MemoryPlan plan = plan_with(in, shares);
   const uint64_t lasting = whole_pages(plan.resident_bytes) + whole_pages(plan.tail_bytes) +
                            whole_pages(plan.pass_bytes) + whole_pages(plan.active_bytes) + plan.remainder_work_bytes +
-                           plan.weights_ring_bytes();
+                           (plan.host_experts_alone ? 0 : plan.weights_ring_bytes());
   const uint64_t partial = whole_pages(plan.partial_bytes) + whole_pages(plan.index_bytes);
+  plan.decode_vram_bytes = lasting + decode_bytes(in, plan) + partial;
   plan.vram_bytes =
-      lasting + std::max(prefill_bytes(in, plan) + (plan.late_partial ? 0 : partial), decode_bytes(in, plan) + partial);
+      std::max(lasting + prefill_bytes(in, plan) + (plan.late_partial ? 0 : partial), plan.decode_vram_bytes);
   plan.host_total_bytes = whole_pages(plan.host_bytes) + plan.remainder_bytes + plan.remainder_lengths_bytes +
                           disk_ring_bytes(plan) + in.pinned_work_bytes + plan.host_states_bytes +
-                          plan.host_embedding_bytes + plan.host_weights_bytes;
+                          plan.host_embedding_bytes + plan.host_weights_bytes +
+                          (plan.host_experts_alone ? kExpertPinnedBytes : 0);
   return plan;
 }
 
@@ -143,6 +155,13 @@ std::string partial_label(const PlanInput& in, const MemoryPlan& plan) {
 const char* prefill_label(const MemoryPlan& plan) {
   return plan.lean_prefill ? "prefill: a layer's buffer, one dequantised matrix and other work"
                            : "prefill: a layer's buffer and work";
+}
+
+std::string host_weights_label(const PlanInput& in, const MemoryPlan& plan) {
+  const std::string layers = str(plan.host_weights_layers, " of ", in.weights.bytes.size(), " layers");
+  return plan.host_experts_alone
+             ? str("experts of ", layers, ", which cross the link for a prompt and where a step lacks one")
+             : str("weights of ", layers, ", which cross the link in every pass");
 }
 
 uint64_t parts_bytes(const PlanInput& in, WorkPart::Of of) {
@@ -162,6 +181,7 @@ std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
     return str("KV cache, ", segments, " of ", plan.segments, " segments a layer");
   };
   const uint64_t lasting = parts_bytes(in, WorkPart::Of::kRun);
+  const uint64_t ring_of_prefill = plan.host_experts_alone ? plan.weights_ring_bytes() : 0;
   std::vector<PlanLine> lines = {
       {share(plan.resident_segments) +
            (plan.host_layers > 0 && plan.host_layers < in.rows.layers ? ", all of the last layer" : ""),
@@ -175,17 +195,19 @@ std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
       {partial_label(in, plan), Tier::kVram, plan.partial_bytes},
       {"block summaries", Tier::kVram, plan.index_bytes},
       {"rows made of the copy and what it lacks", Tier::kVram, plan.remainder_work_bytes},
-      {prefill_label(plan), Tier::kVram, prefill_bytes(in, plan) - lasting},
+      {prefill_label(plan), Tier::kVram, prefill_bytes(in, plan) - lasting - ring_of_prefill},
       {"decode: staging ring and work", Tier::kVram,
-       decode_bytes(in, plan) - lasting - parts_bytes(in, WorkPart::Of::kDecode)},
+       decode_bytes(in, plan) - plan.expert_slab_bytes - lasting - parts_bytes(in, WorkPart::Of::kDecode)},
       {"ring between disk and link", Tier::kHost, disk_ring_bytes(plan)},
-      {str("weights of ", plan.host_weights_layers, " of ", in.weights.bytes.size(),
-           " layers, which cross the link in every pass"),
-       Tier::kHost, plan.host_weights_bytes},
-      {"ring for weights", Tier::kVram, plan.weights_ring_bytes()},
+      {host_weights_label(in, plan), Tier::kHost, plan.host_weights_bytes},
+      {plan.host_experts_alone ? "prefill: ring for experts" : "ring for weights", Tier::kVram,
+       plan.weights_ring_bytes()},
+      {str("decode: slab of experts, ", plan.expert_slots, " of ", in.weights.experts.count, " a layer"), Tier::kVram,
+       plan.expert_slab_bytes},
       {"embeddings", Tier::kHost, plan.host_embedding_bytes},
       {"the prompt's states, while prefill runs", Tier::kHost, plan.host_states_bytes},
-      {"step inputs and results", Tier::kHost, in.pinned_work_bytes - parts_bytes(in, WorkPart::Of::kHost)}};
+      {"step inputs and results", Tier::kHost, in.pinned_work_bytes - parts_bytes(in, WorkPart::Of::kHost)},
+      {"state of the slabs of experts", Tier::kHost, plan.host_experts_alone ? kExpertPinnedBytes : 0}};
   for (const WorkPart& part : in.parts) lines.push_back(line_of(part));
   return lines;
 }
@@ -324,6 +346,28 @@ int64_t fewest_host_weights(PlanInput in) {
   return high;
 }
 
+std::optional<MemoryPlan> plan_of_layers(const PlanInput& input) {
+  const LayerWeightsInput& weights = input.weights;
+  const auto layers = static_cast<int64_t>(weights.bytes.size());
+  return plan_beside_weights(with_host_weights(input, weights.all_in_host ? layers : fewest_host_weights(input)));
+}
+
+// Experts leave before rows: a step reads all rows of a full pass, and few experts. Whole layers leave where nothing
+// fits otherwise.
+std::optional<MemoryPlan> plan_of_experts(const PlanInput& input) {
+  const LayerWeightsInput& weights = input.weights;
+  if (weights.least_in_host > 0 && !weights.experts_alone) return plan_of_layers(input);
+  std::optional<MemoryPlan> there;  // with all weights on the device
+  if (weights.least_in_host == 0 && !weights.all_in_host) there = plan_beside_weights(input);
+  if (there && (there->host_layers == 0 || input.mode != KvMode::kAuto)) return there;
+  std::optional<MemoryPlan> plan = plan_with_experts(input, plan_beside_weights);
+  if (plan && (!there || plan->resident_segments > there->resident_segments)) return plan;
+  if (there) return there;
+  PlanInput whole = with_host_weights(input, 0);
+  whole.weights.experts_alone = false;
+  return plan_of_layers(whole);
+}
+
 }  // namespace
 
 std::optional<MemoryPlan> try_plan(const PlanInput& input) {
@@ -332,7 +376,8 @@ std::optional<MemoryPlan> try_plan(const PlanInput& input) {
   const auto layers = static_cast<int64_t>(weights.bytes.size());
   CHECK(weights.least_in_host >= 0 && weights.least_in_host <= layers, "least_in_host=", weights.least_in_host);
   if (weights.bytes.empty()) return plan_beside_weights(input);
-  return plan_beside_weights(with_host_weights(input, weights.all_in_host ? layers : fewest_host_weights(input)));
+  if (!weights.experts.layers.empty()) return plan_of_experts(input);
+  return plan_of_layers(input);
 }
 
 MemoryPlan make_plan(const PlanInput& input) {

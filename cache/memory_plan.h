@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/expert_slab.h"
 #include "cache/partial.h"
 #include "cache/placement.h"
 
@@ -21,11 +22,15 @@ enum class KvMode : uint8_t { kAuto, kDevice, kHost };
 enum class WeightsPlace : uint8_t { kAuto, kDevice, kHost };
 
 // The weights of layers that may be in host memory. They cross the link in every pass, through a ring of whole layers.
+// Experts may leave alone: then prefill has such a ring, and steps fetch what a slab of them lacks.
 struct LayerWeightsInput {
   // Of each layer, in whole pages; empty: all weights stay, and the budgets are without them.
   std::vector<uint64_t> bytes{};
   int64_t least_in_host = 0;  // of the last layers
   bool all_in_host = false;
+  ExpertsInput experts{};
+  bool experts_alone = false;  // what least_in_host counts are layers whose experts have left alone
+  int64_t expert_slots = 0;    // then: of a layer's slab, as plan_with_experts() tries them
 };
 
 // Device memory of a phase beside the KV cache, in whole pages: the size for the lengths of this plan, and how it grows
@@ -43,10 +48,11 @@ struct WorkPart {
   Of of;
 };
 
-// The staging ring that is asked for; 0: the default.
+// The staging ring that is asked for, and the slabs of experts; 0: the default.
 struct RingOptions {
   int slots = 0;
-  uint64_t slot_bytes = 0;  // rounded up to hold a whole segment
+  uint64_t slot_bytes = 0;   // rounded up to hold a whole segment
+  int64_t expert_slots = 0;  // of a layer, at most; 0: as many as there is room for
 };
 
 struct PlanInput {
@@ -113,8 +119,12 @@ struct MemoryPlan {
   // layers, device_weights_bytes, where some may leave; vram_bytes is without them.
   int64_t host_weights_layers = 0;
   uint64_t host_weights_bytes = 0, device_weights_bytes = 0;
-  int weights_slots = 0;  // of the ring; a slot holds a layer's weights
+  int weights_slots = 0;  // of the ring; a slot holds what a layer has in host memory
   uint64_t weights_slot_bytes = 0;
+  bool host_experts_alone = false;  // of these layers the experts alone; prefill has the ring, steps have slabs
+  int64_t expert_slots = 0;         // experts of each such layer on the device
+  uint64_t expert_slab_bytes = 0;
+  uint64_t decode_vram_bytes = 0;  // the peak once prefill's memory is free
   // Segments [resident_segments, remainder_segments) of the layers with rows in host memory have remainders there, too;
   // 0: none. Their work memory is on the device: a slot's rows, and the lengths of all lists, which are also in host
   // memory.

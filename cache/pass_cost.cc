@@ -11,7 +11,7 @@ bool MachineRates::known() const {
 
 double PassCost::ms() const {
   CHECK(known);
-  const double both = beside ? std::max(link_ms, device_ms) : link_ms + device_ms;
+  const double both = beside ? std::max(link_ms, device_ms + fetch_ms) : link_ms + device_ms;
   return std::max(both, disk_ms) + fill_ms;
 }
 

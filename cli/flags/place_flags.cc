@@ -14,7 +14,8 @@ Flag weights_place_flag(EngineOptions* o) {
           &o->weights_place,
           {{"auto", WeightsPlace::kAuto}, {"device", WeightsPlace::kDevice}, {"host", WeightsPlace::kHost}}),
       "Where the layers' weights are: auto (on the device; of a run that does not fit so, some in host memory, from "
-      "where they cross the link in every pass), device or host [auto]"};
+      "where they cross the link in every pass; of a mixture of experts, experts alone, which cross it where a step "
+      "lacks one), device or host [auto]"};
 }
 
 std::vector<Flag> context_flags(EngineOptions* o) {

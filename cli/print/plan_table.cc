@@ -71,7 +71,13 @@ std::string pass_table(const PlanReport& report) {
   if (!partial) text += pass_line("step", p.full, " to device", report.one_memory);
   if (partial) text += pass_line("partial", p.partial, " to device", report.one_memory);
   if (partial) text += pass_line("refresh", p.refresh, " to device", report.one_memory);
-  if (p.prefill.streamed_weight_bytes > 0) {
+  const MemoryPlan& memory = report.run->memory;
+  if (memory.host_experts_alone) {
+    text += str("  of each step ", format_bytes((partial ? p.partial : p.full).streamed_weight_bytes),
+                " are experts, if a slab of ", memory.expert_slots, " of ", report.run->sizes.experts.count, " has ",
+                format_percent(expert_hit_rate(memory.expert_slots, report.run->sizes.experts.count)),
+                " of them; a prompt takes ", format_bytes(p.prefill.streamed_weight_bytes), "\n");
+  } else if (p.prefill.streamed_weight_bytes > 0) {
     text += str("  of each step, and beside a prefill's, ", format_bytes(p.prefill.streamed_weight_bytes),
                 " are weights to the device\n");
   }

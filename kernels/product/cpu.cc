@@ -131,11 +131,10 @@ const std::byte* grouped_rows(const GroupedProductParams& params, ThreadPool& po
   return static_cast<const std::byte*>(params.room);
 }
 
-Weight matrix_of_group(const GroupedProductParams& params, int64_t group) {
+Weight matrix_at(const GroupedProductParams& params, uint64_t index) {
   Weight weight = params.weight;
   for (int i = 0; i < weight.count; ++i) {
-    weight.parts[i].data =
-        static_cast<const std::byte*>(weight.parts[i].data) + static_cast<uint64_t>(group) * params.stride;
+    weight.parts[i].data = static_cast<const std::byte*>(weight.parts[i].data) + index * params.stride;
   }
   return weight;
 }
@@ -163,14 +162,18 @@ void product(const ProductParams& params, ThreadPool& pool) {
 // One group after another, each as a product of its own.
 void grouped_product(const GroupedProductParams& params, ThreadPool& pool) {
   const std::byte* const x = grouped_rows(params, pool);
-  for (int64_t group = 0; group < params.groups; ++group) {
+  const int64_t listed = params.present != nullptr ? params.listed() : params.groups;
+  for (int64_t i = 0; i < listed; ++i) {
+    const int64_t group = params.present != nullptr ? params.present[i] : i;
+    if (group < 0) break;
+    CHECK(group < params.groups, "group=", group, " of ", params.groups);
+    const auto index = static_cast<uint64_t>(params.matrices != nullptr ? params.matrices[group] : group);
     const int64_t first = params.begin[group], rows = params.begin[group + 1] - first;
     if (rows == 0) continue;
     ProductParams one{};
     one.x = x + static_cast<uint64_t>(first * params.k) * dtype_bytes(params.type);
-    one.weight = matrix_of_group(params, group);
-    if (params.bias != nullptr)
-      one.bias = static_cast<const std::byte*>(params.bias) + static_cast<uint64_t>(group) * params.bias_stride;
+    one.weight = matrix_at(params, index);
+    if (params.bias != nullptr) one.bias = static_cast<const std::byte*>(params.bias) + index * params.bias_stride;
     one.out =
         static_cast<std::byte*>(params.out) + static_cast<uint64_t>(first * params.n) * dtype_bytes(params.out_type);
     one.type = params.type;

@@ -73,8 +73,12 @@ struct GroupedProductParams {
   DType type;            // of x and of the weight
   DType out_type;        // type, or kF32
   int64_t rows, groups, n, k;
-  int64_t most_rows;                 // of a group, at most
-  const int32_t* present = nullptr;  // [min(groups, rows)], device: the groups that have rows, then -1; null: any may
+  int64_t most_rows;  // of a group, at most
+  // [listed()], device: the groups that are multiplied, then -1; null: all, of which any may have rows.
+  const int32_t* present = nullptr;
+  int64_t most_listed = 0;  // of `present`; 0: min(groups, rows)
+  const int32_t* matrices =
+      nullptr;  // [groups], device: the matrix, and bias, of each group in the list; null: its own
   // [rows], device: the row of x of each row of the product; null: its own, and x has as many.
   const int32_t* from = nullptr;
   int64_t x_rows = 0;          // with `from`
@@ -82,6 +86,8 @@ struct GroupedProductParams {
   const void* bias = nullptr;  // [n] of `type`, of group 0; null: none
   uint64_t bias_stride = 0;    // bytes from a group's bias to the next one's
   Activation activation = Activation::kSilu;  // of grouped_gated_product() alone
+
+  int64_t listed() const { return most_listed > 0 ? most_listed : groups < rows ? groups : rows; }
 };
 void grouped_product(const GroupedProductParams& params, Stream& stream);
 

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
     }
     const auto [index, first_tile] = tiles_of_warp<Shape>(all);
     PackedPart part = all.parts[index];
-    part.data = static_cast<const char*>(part.data) + rows.group * groups.stride;
+    part.data = static_cast<const char*>(part.data) + matrix_of_group(groups, rows.group) * groups.stride;
     Sums<Shape> sums = {};
     sum_part<Shape, Kind>(p, part, first_tile, shared, sums);
     if constexpr (Shape::kParts == 3) {

@@ -18,9 +18,9 @@ __device__ inline int group_of(const int32_t* present) {
   return present != nullptr ? present[blockIdx.z] : static_cast<int>(blockIdx.z);
 }
 
-// Blocks for the groups: if those with rows are listed, no more than can have rows.
+// Blocks for the groups: if those with rows are listed, no more than the list may have.
 int64_t blocks_of_groups(const GroupedProductParams& params) {
-  return params.present != nullptr ? std::min(params.groups, params.rows) : params.groups;
+  return params.present != nullptr ? params.listed() : params.groups;
 }
 
 // A group of a pass of hundreds of rows has a few dozen; blocks for as many as it may have would nearly all be empty,
@@ -55,8 +55,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks)
         p.x = static_cast<const char*>(all.x) + int64_t{first} * all.k * 2;
         if (all.x_sums != nullptr) p.x_sums = all.x_sums + first * words;
       }
+      const int matrix = matrix_of_group(groups, of.group);
       for (int i = 0; i < all.part_count; ++i) {
-        p.parts[i].data = static_cast<const char*>(all.parts[i].data) + of.group * groups.stride;
+        p.parts[i].data = static_cast<const char*>(all.parts[i].data) + matrix * groups.stride;
       }
     }
     __syncthreads();
@@ -85,6 +86,10 @@ void launch_groups(PackedProduct p, const PackedGroups& groups, int64_t count, C
 
 constexpr int kPlainThreads = 128, kRowsAWarp = 8;
 
+__device__ inline int matrix_of(const GroupedProductParams& p, int group) {
+  return p.matrices != nullptr ? p.matrices[group] : group;
+}
+
 // A warp computes a column of up to eight rows; each lane adds every 32nd k, in ascending order. Grid: columns / warps
 // of a block x tiles of rows x groups.
 __global__ void __launch_bounds__(kPlainThreads) plain_groups_kernel(GroupedProductParams p) {
@@ -98,7 +103,7 @@ __global__ void __launch_bounds__(kPlainThreads) plain_groups_kernel(GroupedProd
   const WeightPart* part = p.weight.parts;
   int64_t in_part = col;
   for (; in_part >= part->rows; ++part) in_part -= part->rows;
-  const void* const data = static_cast<const char*>(part->data) + group * p.stride;
+  const void* const data = static_cast<const char*>(part->data) + matrix_of(p, group) * p.stride;
   const bool packed = packed_kind(part->type).bits != 16;
   int64_t from[kRowsAWarp];
 #pragma unroll
@@ -117,7 +122,7 @@ __global__ void __launch_bounds__(kPlainThreads) plain_groups_kernel(GroupedProd
     sums[r] = warp_sum(sums[r]);
     if (lane != r || r >= rows) continue;
     if (p.bias != nullptr) {  // found here, for the loop leaves no registers to keep it in
-      const void* const bias = static_cast<const char*>(p.bias) + group_of(p.present) * p.bias_stride;
+      const void* const bias = static_cast<const char*>(p.bias) + matrix_of(p, group_of(p.present)) * p.bias_stride;
       sums[r] += load_one(p.type, bias, col);
     }
     store_one(p.out_type, p.out, (row + r) * p.n + col, sums[r]);
@@ -173,7 +178,8 @@ PackedProduct packed_params(const GroupedProductParams& params) {
 }
 
 PackedGroups packed_groups(const GroupedProductParams& params) {
-  return {params.begin, params.present, params.stride, static_cast<int>(params.most_rows), params.bias_stride};
+  return {params.begin,       params.present, params.stride, static_cast<int>(params.most_rows),
+          params.bias_stride, params.matrices};
 }
 
 bool sums_minima(const PackedProduct& p) {

@@ -11,11 +11,17 @@ struct PackedGroups {
   const int32_t *begin, *present;  // as in GroupedProductParams
   uint64_t stride;
   int most_rows;
-  uint64_t bias_stride;  // of PackedProduct::bias, which is group 0's, or null
+  uint64_t bias_stride;     // of PackedProduct::bias, which is that of matrix 0, or null
+  const int32_t* matrices;  // as in GroupedProductParams
 };
 
+__device__ inline int matrix_of_group(const PackedGroups& groups, int group) {
+  return groups.matrices != nullptr ? groups.matrices[group] : group;
+}
+
 __device__ inline const void* bias_of_group(const PackedProduct& p, const PackedGroups& groups, int group) {
-  return p.bias == nullptr ? nullptr : static_cast<const char*>(p.bias) + group * groups.bias_stride;
+  return p.bias == nullptr ? nullptr
+                           : static_cast<const char*>(p.bias) + matrix_of_group(groups, group) * groups.bias_stride;
 }
 
 struct GroupRows {

@@ -29,6 +29,8 @@ ordered_json memory_json(const PlanReport& report) {
           {"resident_segments", run.memory.resident_segments},
           {"ring_bytes", static_cast<uint64_t>(run.memory.ring_slots) * run.memory.ring_slot_bytes},
           {"host_weights_layers", run.memory.host_weights_layers},
+          {"host_experts_alone", run.memory.host_experts_alone},
+          {"expert_slots", run.memory.expert_slots},
           {"late_partial", run.memory.late_partial},
           {"lean_prefill", run.memory.lean_prefill}};
 }

@@ -195,6 +195,12 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
     line["transfers"]["link_peak_gb_per_s"] = rounded(link->peak_gb_per_s);
     line["transfers"]["link_share_of_peak"] = rounded(link->share());
   }
+  if (result.plan.host_experts_alone) {
+    line["experts"] = {{"slots", result.plan.expert_slots},
+                       {"used", result.experts.used},
+                       {"fetched", result.experts.fetched},
+                       {"fetched_bytes", result.experts.fetched_bytes}};
+  }
   if (result.prefix.asked) line["prefix"] = prefix_json(result.prefix);
   if (result.spill.file.file_bytes > 0) line["spill"] = spill_json(result.spill);
   if (result.speculation.happened()) line["speculation"] = speculation_json(result);

@@ -125,7 +125,8 @@ void Attempt::decode(int32_t first) {
   timings.decode_ms = ms_since(start);
   timings.decode_tokens_per_s = per_second(timings.decode_tokens, timings.decode_ms);
   const LinkBytes after = link_bytes(device);
-  result.transfers.decode_h2d_bytes = after.in - before.in;
+  result.experts = executor_.expert_use();
+  result.transfers.decode_h2d_bytes = after.in - before.in + result.experts.fetched_bytes;
   result.transfers.decode_d2h_bytes = after.out - before.out;
   result.spill = {sequence_.stats().spill, prefill_written, prepared_.setup.session.spill.folder};
   if (run_.progress) run_.progress->end();

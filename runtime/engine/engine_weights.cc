@@ -55,12 +55,15 @@ void Engine::Impl::use_first_draft() {
   use_draft(draft);
 }
 
-// Rows leave first: who wants them on the device does not want weights to leave in their place.
+// Rows leave before layers: who wants them on the device does not want weights to leave in their place. Experts leave
+// before rows.
 std::vector<RunContext> Engine::Impl::contexts(const GenerateOptions& run) const {
   std::vector<RunContext> all;
   const bool all_there = weights->allocated() && weights->host_layers() == 0;
-  if (all_there || !weights_may_leave()) all.push_back(context());
-  if (!weights_may_leave() || (all_there && run.kv.value_or(options.kv) == KvMode::kDevice)) return all;
+  const bool experts_first = weights_may_leave() && weights->has_experts();
+  if ((all_there && !experts_first) || !weights_may_leave()) all.push_back(context());
+  if (!weights_may_leave() || (all_there && !experts_first && run.kv.value_or(options.kv) == KvMode::kDevice))
+    return all;
   all.push_back(context());
   all.back().weights_place = options.weights_place;
   return all;
@@ -84,9 +87,13 @@ DoesNotFit Engine::Impl::refusal(int64_t prompt_tokens, const GenerateOptions& r
 // Layers that have left stay in host memory: a run that needs less of the device than the one before it has the
 // placement of that one.
 void Engine::Impl::place_weights(const MemoryPlan& memory) {
-  if (weights->allocated() && weights->host_layers() == memory.host_weights_layers) return;
+  if (weights->allocated() && weights->host_layers() == memory.host_weights_layers &&
+      weights->experts_alone() == memory.host_experts_alone) {
+    return;
+  }
   const HostSpan span(device->trace(), "place weights");
   const WeightPlacement placement{.host_layers = memory.host_weights_layers,
+                                  .experts_alone = memory.host_experts_alone,
                                   .host_embedding = memory.host_embedding_bytes > 0 || weights->embedding_in_host()};
   weights->release();
   weights_stand = false;

@@ -115,6 +115,7 @@ struct GenerateResult {
   Timings timings;
   MemoryUse memory;
   Transfers transfers;
+  ExpertUse experts;  // of decode steps, where experts are in host memory
   SpillUse spill;
   Speculation speculation;
   DraftWindow draft_window{};         // of speculation.type

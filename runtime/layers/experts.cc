@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/experts/slab.h"
+
 namespace headrace {
 namespace {
 
@@ -17,7 +19,14 @@ float score_scale(const LayerWeights& w) {
   return static_cast<float>(1 / std::sqrt(static_cast<double>(w.experts.router.cols)));
 }
 
-void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part) {
+// Of the experts in `present`; all of those that have rows, unless there is a slab.
+struct Multiplied {
+  const int32_t* present;
+  int64_t most = 0;  // 0: as many as there may be
+  const int32_t* matrices = nullptr;
+};
+
+void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part, const Multiplied& of) {
   const ExpertsSpec& spec = *w.spec.ffn.experts;
   const ExpertsWork& work = pass.work.experts;
   const int64_t shared = w.experts.shared_is_last ? 1 : 0;
@@ -33,7 +42,9 @@ void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part)
   product.n = 2 * spec.width;
   product.k = w.experts.gate_up.cols;
   product.most_rows = part.rows;  // a row chooses an expert once at most
-  product.present = work.present;
+  product.present = of.present;
+  product.most_listed = of.most;
+  product.matrices = of.matrices;
   product.from = work.from;
   product.x_rows = part.rows;
   product.room = work.x;
@@ -52,6 +63,27 @@ void multiply_experts(const Pass& pass, const LayerWeights& w, const Part& part)
   product.n = w.experts.down.rows();
   product.k = spec.width;
   grouped_product(product, *pass.stream);
+}
+
+// What is in the slab, and what has to be fetched, is known on the device alone, so the rounds are those of a part that
+// uses as many experts as it may.
+void multiply_rounds(const Pass& pass, const LayerWeights& w, const Part& part) {
+  const ExpertsSpec& spec = *w.spec.ffn.experts;
+  const ExpertSlab& slab = *w.experts.slab;
+  const bool shared = w.experts.shared_is_last;
+  const int64_t used = std::min(spec.count, part.rows * spec.used);
+  seat_experts({.slab = slab,
+                .present = pass.work.experts.present,
+                .listed = used + (shared ? 1 : 0),
+                .count = spec.count,
+                .shared = shared},
+               *pass.stream);
+  const int64_t most = std::min(used, slab.slots);
+  for (int64_t round = 0; round < slab_rounds(slab.slots, used); ++round) {
+    fetch_experts({.slab = slab, .round = round, .most = most}, *pass.stream);
+    multiply_experts(pass, w, part,
+                     {slab.rounds + round * (slab.slots + 1), most + (shared && round == 0 ? 1 : 0), slab.matrices});
+  }
 }
 
 // The scores of all experts, by the norm of `hidden` with this weight -> pass.work.normed.
@@ -77,7 +109,11 @@ void add_outputs(const Pass& pass, const LayerWeights& w, bool adds, void* to) {
   for (Part part{0, 0}; part.first < pass.rows; part.first += part.rows) {
     part.rows = std::min(kExpertPartRows, pass.rows - part.first);
     list_experts(pass, w, part.first, part.rows);
-    multiply_experts(pass, w, part);
+    if (w.experts.slab != nullptr) {
+      multiply_rounds(pass, w, part);
+    } else {
+      multiply_experts(pass, w, part, {pass.work.experts.present});
+    }
     SharedOutput shared = shared_output(pass, w, part.first);
     if (w.experts.shared_is_last) {
       shared.y = pass.work.experts.y + part.rows * w.spec.ffn.experts->used * width;

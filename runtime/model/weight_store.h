@@ -108,6 +108,7 @@ class WeightStore {
   // What is placed since the last end, whole pages of it, is a part, which may be in host memory. Returns its number.
   // `movable`: it may leave the device later, too. What is placed after the last end is a part, too.
   size_t end_part(bool movable = false);
+  size_t part_count() const { return parts_.size(); }
   uint64_t part_bytes(size_t part) const { return parts_[part].bytes(); }
   uint64_t part_begin(size_t part) const { return parts_[part].begin; }  // an offset
   const std::byte* part_data(size_t part) const { return parts_[part].data; }

@@ -100,7 +100,6 @@ bool same_form(const Weight& a, const Weight& b) {
 
 void place_expert_biases(const LayerTensors& tensor, const ExpertsSpec& spec, int64_t hidden, ExpertWeights* w,
                          WeightPlaces* places) {
-  places->place(&w->router_bias, {tensor("mlp.gate.bias", {spec.count})});
   const auto of = [&](int64_t e, const char* name, int64_t size) {
     return tensor(str("mlp.experts.", e, ".", name, ".bias").c_str(), {size});
   };
@@ -116,11 +115,10 @@ void place_expert_biases(const LayerTensors& tensor, const ExpertsSpec& spec, in
   });
 }
 
-void place_experts(const DenseTensors& shared, LayerWeights* layer, WeightPlaces* places) {
+void place_router(const DenseTensors& shared, ExpertWeights* w, WeightPlaces* places) {
   const ExpertsSpec& spec = *shared.spec.experts;
   const LayerTensors& tensor = shared.tensor;
   const int64_t hidden = shared.hidden;
-  ExpertWeights* const w = &layer->experts;
   const TensorInfo* const router = tensor("mlp.gate.weight", {spec.count, hidden});
   if (spec.shared) {
     places->place_plain(&w->router, {router, tensor("mlp.shared_expert_gate.weight", {1, hidden})});
@@ -134,6 +132,15 @@ void place_experts(const DenseTensors& shared, LayerWeights* layer, WeightPlaces
     places->place(&w->norm, {tensor(kBesideNorms[1], {hidden})});
     places->place(&w->output_norm, {tensor(kBesideNorms[2], {hidden})});
   }
+  if (spec.bias) places->place(&w->router_bias, {tensor("mlp.gate.bias", {spec.count})});
+}
+
+// Each kind of matrix, or of biases, of all experts, and then a shared one's.
+void place_experts(const DenseTensors& shared, LayerWeights* layer, WeightPlaces* places) {
+  const ExpertsSpec& spec = *shared.spec.experts;
+  const LayerTensors& tensor = shared.tensor;
+  const int64_t hidden = shared.hidden;
+  ExpertWeights* const w = &layer->experts;
   const auto of = [&](int64_t e, const char* name, const std::vector<int64_t>& shape) {
     return tensor(str("mlp.experts.", e, ".", name, ".weight").c_str(), shape);
   };
@@ -154,6 +161,7 @@ void place_experts(const DenseTensors& shared, LayerWeights* layer, WeightPlaces
   if (spec.bias) place_expert_biases(tensor, spec, hidden, w, places);
 }
 
+// All but the experts' matrices, and what is beside those.
 void place_layer(const LayerTensors& tensor, const LayerSpec& spec, int64_t hidden, LayerWeights* w,
                  WeightPlaces* places) {
   w->spec = spec;
@@ -164,11 +172,11 @@ void place_layer(const LayerTensors& tensor, const LayerSpec& spec, int64_t hidd
       spec.output_norms ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight";
   places->place(&w->ffn_norm, {tensor(ffn_norm, {hidden})});
   const DenseTensors dense = {tensor, spec.ffn, hidden};
+  if (spec.ffn.experts) place_router(dense, &w->experts, places);
   if (spec.ffn.width > 0 && !(spec.ffn.experts && spec.ffn.experts->shared)) {
     dense.place_gate_up(&w->gate_up, places);
     dense.place_down(&w->down, places);
   }
-  if (spec.ffn.experts) place_experts(dense, w, places);
   if (spec.output_norms) places->place(&w->down_norm, {tensor("post_feedforward_layernorm.weight", {hidden})});
   if (spec.scaled) places->place(&w->scalar, {tensor("layer_scalar", {1})});
 }
@@ -177,7 +185,9 @@ void place_mtp(const LayerTensors& tensor, const MtpSpec& spec, int64_t hidden, 
   places->place(&w->embedding_norm, {tensor("pre_fc_norm_embedding.weight", {hidden})});
   places->place(&w->hidden_norm, {tensor("pre_fc_norm_hidden.weight", {hidden})});
   places->place(&w->fc, {tensor("fc.weight", {hidden, 2 * hidden})});
-  place_layer({tensor.checkpoint, tensor.prefix + "layers.0."}, spec.layer, hidden, &w->layer, places);
+  const LayerTensors layer = {tensor.checkpoint, tensor.prefix + "layers.0."};
+  place_layer(layer, spec.layer, hidden, &w->layer, places);
+  if (spec.layer.ffn.experts) place_experts({layer, spec.layer.ffn, hidden}, &w->layer, places);
   if (spec.own_norm) places->place(&w->norm, {tensor("norm.weight", {hidden})});
 }
 
@@ -251,9 +261,12 @@ Weights Weights::place(const Checkpoint& checkpoint, Backend backend, const Weig
   body->layers.resize(c.layers.size());
   for (int64_t i = 0; i < c.layer_count(); ++i) {
     body->first_views.push_back(places.count());
-    place_layer({checkpoint, str("model.layers.", i, ".")}, c.layer(i), c.hidden, &body->layers[static_cast<size_t>(i)],
-                &places);
-    CHECK(body->store.end_part() == body->layer_part(i));
+    const LayerTensors tensor = {checkpoint, str("model.layers.", i, ".")};
+    place_layer(tensor, c.layer(i), c.hidden, &body->layers[static_cast<size_t>(i)], &places);
+    body->parts.push_back({.all_but_experts = body->store.end_part(), .first_expert_view = places.count()});
+    if (!c.layer(i).ffn.experts) continue;
+    place_experts({tensor, c.layer(i).ffn, c.hidden}, &body->layers[static_cast<size_t>(i)], &places);
+    body->parts.back().experts = body->store.end_part();
   }
   body->first_views.push_back(places.count());
   places.place(&body->final_norm, {&checkpoint.require("model.norm.weight", {c.hidden})});
@@ -282,18 +295,22 @@ void Weights::Body::bind() {
 void Weights::allocate(Device& device, const WeightPlacement& placement) {
   CHECK(!allocated() && placement.host_layers >= 0 && placement.host_layers <= layer_count(),
         "host_layers=", placement.host_layers);
-  std::vector<bool> in_host(body_->layers.size() + 1);
+  std::vector<bool> in_host(body_->store.part_count());
   in_host[0] = placement.host_embedding && !body_->tied_head;
-  std::fill(in_host.end() - placement.host_layers, in_host.end(), true);
+  for (int64_t layer = layer_count() - placement.host_layers; layer < layer_count(); ++layer) {
+    for (const size_t part : body_->parts_that_leave(layer, placement.experts_alone)) in_host[part] = true;
+  }
   body_->store.allocate(device, "weights", in_host);
   body_->bind();
   body_->host_layers = placement.host_layers;
+  body_->experts_alone = placement.experts_alone;
   body_->allocated = true;
 }
 
 void Weights::release() {
   body_->store.release();
   body_->host_layers = 0;
+  body_->experts_alone = false;
   body_->allocated = false;
 }
 
@@ -304,12 +321,52 @@ void Weights::move_embedding_to_host(Device& device) {
   body_->bind();
 }
 
+std::vector<size_t> Weights::Body::parts_that_leave(int64_t layer, bool without_rest) const {
+  const LayerParts& of = parts[static_cast<size_t>(layer)];
+  std::vector<size_t> leave;
+  if (!without_rest) leave.push_back(of.all_but_experts);
+  if (of.experts != 0) leave.push_back(of.experts);
+  return leave;
+}
+
+uint64_t Weights::layer_bytes(int64_t layer) const {
+  const LayerParts& of = body_->parts[static_cast<size_t>(layer)];
+  return body_->store.part_bytes(of.all_but_experts) + expert_part_bytes(layer);
+}
+
+uint64_t Weights::expert_part_bytes(int64_t layer) const {
+  const size_t part = body_->parts[static_cast<size_t>(layer)].experts;
+  return part == 0 ? 0 : body_->store.part_bytes(part);
+}
+
+bool Weights::has_experts() const {
+  return std::any_of(body_->parts.begin(), body_->parts.end(),
+                     [](const LayerParts& layer) { return layer.experts != 0; });
+}
+
+uint64_t Weights::host_bytes(int64_t layer) const {
+  if (layer < layer_count() - host_layers()) return 0;
+  return experts_alone() ? expert_part_bytes(layer) : layer_bytes(layer);
+}
+
+std::vector<std::span<const std::byte>> Weights::host_parts(int64_t layer) const {
+  std::vector<std::span<const std::byte>> parts;
+  if (layer < layer_count() - host_layers()) return parts;
+  for (const size_t part : body_->parts_that_leave(layer, experts_alone())) {
+    parts.emplace_back(body_->store.part_data(part), body_->store.part_bytes(part));
+  }
+  return parts;
+}
+
 LayerWeights Weights::layer_at(int64_t layer, const std::byte* data) const {
   const auto index = static_cast<size_t>(layer);
+  const LayerParts& of = body_->parts[index];
   const LayerWeights& own = body_->layers[index];
   LayerWeights there = own;
-  body_->places.bind_copy(body_->first_views[index], body_->first_views[index + 1], own,
-                          body_->store.part_begin(body_->layer_part(layer)), data, &there);
+  if (experts_alone() && of.experts == 0) return there;
+  const size_t first = experts_alone() ? of.first_expert_view : body_->first_views[index];
+  const size_t part = experts_alone() ? of.experts : of.all_but_experts;
+  body_->places.bind_copy(first, body_->first_views[index + 1], own, body_->store.part_begin(part), data, &there);
   return there;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,8 @@
 #include "runtime/model/weight_places.h"
 
 namespace headrace {
+
+struct ExpertSlab;
 
 // What a matrix takes as it is stored in a file, or in the compute type where it is not kept.
 inline uint64_t stored_bytes(const Weight& weight) {
@@ -40,6 +43,8 @@ struct ExpertWeights {
   const float* factors = nullptr;      // [count]
   // [hidden] each: of what the dense part makes, of what the experts read, and of what they make.
   const void *dense_norm = nullptr, *norm = nullptr, *output_norm = nullptr;
+  // Not null: the experts' matrices and biases are those of its slots (kernels/experts/slab.h).
+  const ExpertSlab* slab = nullptr;
 };
 
 // Vectors are of the weights' type, or f32; matrices are [out, in]. Null where the layer has none.
@@ -93,6 +98,7 @@ inline uint64_t unpacked_bytes(const Weight& weight, DType type) {
 // Where a model's weights are; what is not named is on the device.
 struct WeightPlacement {
   int64_t host_layers = 0;      // the last layers' weights are in pinned host memory, in the device's layout
+  bool experts_alone = false;   // of these layers the experts' matrices alone, and a shared one's
   bool host_embedding = false;  // so are the embeddings, if they may be
 };
 
@@ -137,30 +143,41 @@ class Weights {
   // ---- layers in host memory ----
   int64_t layer_count() const { return static_cast<int64_t>(body_->layers.size()); }
   int64_t host_layers() const { return body_->host_layers; }
-  // All of a layer's weights, in whole pages.
-  uint64_t layer_bytes(int64_t layer) const { return body_->store.part_bytes(body_->layer_part(layer)); }
-  const std::byte* layer_data(int64_t layer) const { return body_->store.part_data(body_->layer_part(layer)); }
-  // The layer, if its bytes have been copied to `data`.
+  bool has_experts() const;                                    // some layer has
+  bool experts_alone() const { return body_->experts_alone; }  // of these layers
+  // In whole pages: all of a layer's weights; those that leave where experts leave alone, 0 where it has no experts.
+  uint64_t layer_bytes(int64_t layer) const;
+  uint64_t expert_part_bytes(int64_t layer) const;
+  uint64_t host_bytes(int64_t layer) const;  // in host memory now
+  // What is there of a layer.
+  std::vector<std::span<const std::byte>> host_parts(int64_t layer) const;
+  // The layer, if these have been copied to `data`, one after another.
   LayerWeights layer_at(int64_t layer, const std::byte* data) const;
   uint64_t all_bytes() const { return body_->all_bytes; }  // of all tiers
 
  private:
+  struct LayerParts {                         // of the store, one behind the other
+    size_t all_but_experts = 0, experts = 0;  // experts: 0 where the layer has none
+    size_t first_expert_view = 0;
+  };
   // Views point to each other's memory, so it stays where it is.
   struct Body {
     explicit Body(const WeightStoreOptions& options, Backend backend) : store(options, backend) {}
-    size_t layer_part(int64_t layer) const { return static_cast<size_t>(layer) + 1; }  // behind the embeddings
     void bind();
+    std::vector<size_t> parts_that_leave(int64_t layer, bool without_rest) const;
 
     WeightStore store;
     WeightPlaces places{&store};
     std::vector<LayerWeights> layers;
     std::vector<size_t> first_views;  // of each layer in `places`, and behind the last
+    std::vector<LayerParts> parts;    // of each layer
     std::optional<MtpWeights> mtp;
     bool own_mtp_norm = true, tied_head = false, allocated = false;
     const void* final_norm = nullptr;
     Weight embedding, head;
     float logit_cap = 0;
     int64_t host_layers = 0;
+    bool experts_alone = false;
     uint64_t all_bytes = 0;
   };
   explicit Weights(std::unique_ptr<Body> body) : body_(std::move(body)) {}

@@ -47,7 +47,9 @@ std::optional<int32_t> Executor::prefill(std::span<const int32_t> ids, Progress*
   link_.begin_pass();
   const Watcher watcher{.progress = progress, .interrupt = interrupt};
   if (!Prefill(sequence_, layout_, buffers_, layers_, watcher).run(ids)) return std::nullopt;
+  layers_.end_once();
   buffers_.allocate_passes();
+  if (plan_.memory.host_experts_alone) slabs_.emplace(weights_, plan_.memory, layout_.device(), compute_);
   rules_.begin(ids);
   if (sequence_.recurrent() != nullptr) sequence_.recurrent()->allocate_passes();
   if (plan_.memory.ring_slots > 0) make_row_streamer();
@@ -222,7 +224,7 @@ void Executor::run_pass(const Pass& pass) {
     const TraceSpan inside(compute_, {"layer", layer});
     const StatePlace at = layout_.groups().at(layer);
     show_draft(layer, pass.rows);
-    const LayerWeights& weights = layers_.use(layer, compute_);
+    const LayerWeights& weights = slabs_ ? slabs_->layer(layer) : layers_.use(layer, compute_);
     if (at.group == StateGroup::kRecurrent) {
       qkv_product(pass, weights, buffers_.step().hidden);
       recurrence_.run(pass, weights, at.place, scope_);
@@ -330,6 +332,8 @@ void Executor::show_query(int64_t row) {
   sequence_.draft()->observe_query(
       {.q = query.q, .type = query.type, .refresh = scope_.mode == StepMode::kRefresh, .row = row});
 }
+
+ExpertUse Executor::expert_use() { return slabs_ ? slabs_->use() : ExpertUse(); }
 
 RowLogProbs Executor::log_probs(int64_t row) const {
   if (!scores()) return {};

@@ -24,6 +24,7 @@
 #include "runtime/model/weight_streamer.h"
 #include "runtime/session/attend.h"
 #include "runtime/session/draw.h"
+#include "runtime/session/expert_slabs.h"
 #include "runtime/session/recur.h"
 #include "runtime/speculation/accept.h"
 #include "runtime/speculation/pending_tree.h"
@@ -74,6 +75,7 @@ class Executor {
 
   // The logits of the last pass (after prefill: one row), for tests and benches. [rows, vocab]
   std::vector<float> logits(int64_t rows) const;
+  ExpertUse expert_use();  // of steps so far; waits for the device
   int64_t replayed_steps() const { return replay_.launches() + growth_replay_.launches(); }
   int64_t steps_on_device() const { return steps_on_device_; }      // whose tree was made on the device
   int64_t commits_on_device() const { return commits_on_device_; }  // of those, the ones whose path was accepted there
@@ -107,6 +109,7 @@ class Executor {
   SessionBuffers buffers_;
   LinkQueue link_;
   WeightStreamer layers_;
+  std::optional<ExpertSlabs> slabs_;      // once prefill has ended, where experts are in host memory
   std::unique_ptr<KvStreamer> streamer_;  // null if all rows are resident
   const PassAttention attention_;
   const PassRecurrence recurrence_;

@@ -1,6 +1,7 @@
 // What the plan of a session knows of the weights.
 #include <algorithm>
 
+#include "runtime/session/expert_slabs.h"
 #include "runtime/session/layout.h"
 
 namespace headrace {
@@ -11,12 +12,15 @@ void SessionLayout::add_weights(PlanInput* input) const {
   LayerWeightsInput& weights = input->weights;
   weights.least_in_host = weights_.host_layers();
   weights.all_in_host = options_.weights == WeightsPlace::kHost;
+  weights.experts = experts_input(weights_, device_.backend());
+  weights.experts_alone = weights_.experts_alone();
   uint64_t device = 0, host = 0, stay = whole_pages(weights_.all_bytes());
-  const int64_t layers = weights_.layer_count();
-  for (int64_t i = 0; i < layers; ++i) {
-    weights.bytes.push_back(weights_.layer_bytes(i));
-    stay -= weights.bytes.back();
-    (i < layers - weights_.host_layers() ? device : host) += weights.bytes.back();
+  for (int64_t i = 0; i < weights_.layer_count(); ++i) {
+    const uint64_t bytes = weights_.layer_bytes(i), there = weights_.host_bytes(i);
+    weights.bytes.push_back(bytes);
+    stay -= bytes;
+    device += bytes - there;
+    host += there;
   }
   if (options_.host_embedding) stay -= weights_.movable_bytes();
   const auto change = [&](uint64_t* free, uint64_t more) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/product/op.h"
@@ -68,6 +69,7 @@ class GroupedProductTest : public testing_support::KernelTest {
     const DeviceArray room = output(static_cast<uint64_t>(rows * k_) * dtype_bytes(type));
     const DeviceArray out = output(static_cast<uint64_t>(rows * kN) * dtype_bytes(out_type));
     const DeviceArray present = upload_raw(present_of(begin)), bias = upload(biases(kN), type);
+    const DeviceArray matrices = upload_raw(matrices_);
     grouped_product({.x = x_array.data(),
                      .weight = experts.first,
                      .stride = experts.stride,
@@ -81,6 +83,7 @@ class GroupedProductTest : public testing_support::KernelTest {
                      .k = k_,
                      .most_rows = most_of(begin),
                      .present = lists_present_ ? present.as<int32_t>() : nullptr,
+                     .matrices = matrices_.empty() ? nullptr : matrices.as<int32_t>(),
                      .from = from.empty() ? nullptr : from_array.as<int32_t>(),
                      .x_rows = x_rows,
                      .room = cuda() ? nullptr : room.data(),
@@ -110,6 +113,7 @@ class GroupedProductTest : public testing_support::KernelTest {
   // differ.
   std::vector<float> product_of(const Experts& experts, int64_t group, const std::vector<float>& x, int64_t first,
                                 int64_t rows, DType type, DType out_type) {
+    if (!matrices_.empty()) group = matrices_[static_cast<size_t>(group)];
     Weight weight = experts.of(group);
     if (is_plain(weight.parts[0].type)) {
       constexpr int64_t kHalf = kN / 2;
@@ -139,6 +143,7 @@ class GroupedProductTest : public testing_support::KernelTest {
 
   int64_t k_ = 512;
   bool lists_present_ = true, biased_ = false;
+  std::vector<int32_t> matrices_;  // of each group; empty: its own
 };
 INSTANTIATE_KERNEL_TEST(GroupedProductTest);
 
@@ -284,6 +289,68 @@ TEST_P(GroupedProductTest, AGatedProductHasTheBitsOfBothSteps) {
         check_gated(experts, DType::kBF16, begin, Activation::kClampedSilu);
       }
     }
+  }
+}
+
+// As experts have in a slab: two groups may even share one. Also in the kernels of other types.
+TEST_P(GroupedProductTest, AGroupHasTheMatrixThatTheListNames) {
+  biased_ = true;
+  matrices_ = {3, 0, 4, 3, 1};
+  for (const WeightType type : {WeightType::kQ4K, WeightType::kMXFP4}) {
+    const Experts experts = quantised(type);
+    for (const std::vector<int32_t>& begin : {kFew, kMany}) {
+      check(experts, begin, DType::kBF16, DType::kF32, weight_type_info(type).name);
+    }
+  }
+  const Experts in_f32 = plain(DType::kF32), in_q3 = quantised(WeightType::kQ3K);
+  check(in_f32, kFew, DType::kF32, DType::kF32, "F32");
+  const std::vector<float> x = rounded(random_values(1, kFew.back() * k_), DType::kBF16);
+  const std::vector<float> got = run(in_q3, kFew, x, DType::kBF16, DType::kF32);
+  matrices_ = {};
+  const std::vector<float> own = run(in_q3, kFew, x, DType::kBF16, DType::kF32);
+  EXPECT_NE(got, own);
+  for (int64_t group = 0; group < kGroups; ++group) matrices_.push_back(static_cast<int32_t>(group));
+  EXPECT_EQ(run(in_q3, kFew, x, DType::kBF16, DType::kF32), own);
+}
+
+// The others' rows are left as they are.
+TEST_P(GroupedProductTest, OnlyListedGroupsAreMultiplied) {
+  for (const auto& [type, begin] :
+       {std::pair{WeightType::kQ4K, kFew}, {WeightType::kQ4K, kMany}, {WeightType::kF32, kFew}}) {
+    const bool is_float = type == WeightType::kF32;
+    const DType dtype = is_float ? DType::kF32 : DType::kBF16;
+    const Experts experts = is_float ? plain(DType::kF32) : quantised(type);
+    const int64_t rows = begin.back();
+    const DeviceArray x = upload(random_values(1, rows * k_), dtype), begins = upload_raw(begin);
+    const auto multiplied = [&](const std::vector<int32_t>& groups, const DeviceArray& out) {
+      const DeviceArray present = upload_raw(groups);
+      grouped_product({.x = x.data(),
+                       .weight = experts.first,
+                       .stride = experts.stride,
+                       .begin = begins.as<int32_t>(),
+                       .out = out.data(),
+                       .type = dtype,
+                       .out_type = DType::kF32,
+                       .rows = rows,
+                       .groups = kGroups,
+                       .n = kN,
+                       .k = k_,
+                       .most_rows = most_of(begin),
+                       .present = present.as<int32_t>(),
+                       .most_listed = static_cast<int64_t>(groups.size())},
+                      stream());
+      return download(out);
+    };
+    const auto bytes = static_cast<uint64_t>(rows * kN) * sizeof(float);
+    const DeviceArray all = output(bytes), parts = output(bytes);
+    const std::vector<std::byte> empty = download(parts), expected = multiplied(present_of(begin), all);
+    const std::vector<std::byte> some = multiplied({0, -1, -1}, parts);
+    const auto end = static_cast<std::ptrdiff_t>(begin[1] * kN) * 4;
+    EXPECT_TRUE(std::equal(some.begin(), some.begin() + end, expected.begin()));
+    EXPECT_TRUE(std::equal(some.begin() + end, some.end(), empty.begin() + end));
+    std::vector<int32_t> others = present_of(begin);
+    std::erase(others, 0);
+    EXPECT_EQ(multiplied(others, parts), expected);
   }
 }
 

@@ -1,0 +1,114 @@
+#include "cache/expert_slab.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cache/memory_plan.h"
+
+namespace headrace {
+namespace {
+
+constexpr int64_t kTriedPlacements = 8;
+
+uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
+
+PlanInput with_experts(const PlanInput& input, int64_t layers, int64_t slots) {
+  PlanInput in = input;
+  in.weights.experts_alone = true;
+  in.weights.least_in_host = layers;
+  in.weights.expert_slots = slots;
+  return in;
+}
+
+// Over the link, in the run: each expert for the prompt, then in each step of one row those that a slab lacks.
+double run_bytes(const PlanInput& in, const MemoryPlan& plan) {
+  const ExpertsInput& experts = in.weights.experts;
+  const auto steps = static_cast<double>(std::max<int64_t>(1, in.context_rows - in.prompt_rows));
+  const double lacks = 1 - expert_hit_rate(plan.expert_slots, experts.count);
+  double bytes = 0;
+  for (const ExpertLayer& layer : experts.last(plan.host_weights_layers)) {
+    bytes +=
+        static_cast<double>(layer.part_bytes) + steps * lacks * static_cast<double>(u(experts.used) * layer.slot_bytes);
+  }
+  return bytes;
+}
+
+// With as many slots as there is room for beside the rest.
+MemoryPlan with_most_slots(const PlanInput& in, const MemoryPlan& least, const PlanBeside& beside) {
+  const ExpertsInput& experts = in.weights.experts;
+  const auto layers = experts.last(least.host_weights_layers);
+  const uint64_t all = std::min(in.vram_free, in.total_free - least.host_total_bytes);
+  const uint64_t without = least.device_weights_bytes + least.decode_vram_bytes - least.expert_slab_bytes;
+  const int64_t most_slots = in.ring.expert_slots > 0 ? std::min(in.ring.expert_slots, experts.count) : experts.count;
+  int64_t low = least.expert_slots, high = most_slots + 1;
+  while (low + 1 < high) {
+    const int64_t middle = low + (high - low) / 2;
+    (without + expert_slab_bytes(layers, experts.count, middle) <= all ? low : high) = middle;
+  }
+  if (low == least.expert_slots) return least;
+  std::optional<MemoryPlan> most = beside(with_experts(in, least.host_weights_layers, low));
+  return most && most->resident_segments >= least.resident_segments ? *std::move(most) : least;
+}
+
+}  // namespace
+
+uint64_t expert_slab_bytes(std::span<const ExpertLayer> layers, int64_t count, int64_t slots) {
+  const auto array = [](int64_t values, uint64_t of) { return round_up(u(values) * of, kSlabAlign); };
+  const int64_t rounds = ceil_div(count + 1, slots);
+  uint64_t bytes = array(count + 1, sizeof(int32_t)) + 2 * array(rounds * (slots + 1), sizeof(int32_t));
+  for (const ExpertLayer& layer : layers) {
+    if (layer.slot_bytes == 0) continue;
+    bytes += u(slots) * layer.slot_bytes + layer.fixed_bytes + 2 * array(slots, sizeof(int32_t)) + 2 * kSlabAlign;
+  }
+  return whole_pages(bytes);
+}
+
+double expert_hit_rate(int64_t slots, int64_t count) {
+  if (slots >= count) return 1;
+  if (slots <= 0) return 0;
+  constexpr double kHalfOf128 = 0.67, kHalfOf256 = 0.81;
+  const double at_128 = -std::log2(kHalfOf128), at_256 = -std::log2(kHalfOf256);
+  const double exponent = at_128 + (at_256 - at_128) * (std::log2(static_cast<double>(count)) - 7);
+  const double share = static_cast<double>(slots) / static_cast<double>(count);
+  return std::pow(share, std::clamp(exponent, at_256, 1.0));
+}
+
+std::optional<MemoryPlan> plan_with_experts(const PlanInput& input, const PlanBeside& beside) {
+  const ExpertsInput& experts = input.weights.experts;
+  if (experts.layers.empty()) return std::nullopt;
+  const auto layers = static_cast<int64_t>(experts.layers.size());
+  const int64_t asked = input.ring.expert_slots > 0 ? input.ring.expert_slots : experts.count;
+  const int64_t least_slots = std::min({experts.count, experts.used, asked});
+  const auto least = [&](int64_t leave) { return beside(with_experts(input, leave, least_slots)); };
+  const std::optional<MemoryPlan> all = least(layers);
+  if (!all) return std::nullopt;
+  const auto most_slots = [&](const MemoryPlan& plan) { return with_most_slots(input, plan, beside); };
+  if (input.weights.all_in_host) return most_slots(*all);
+  // Rows that stay where all experts have left stay anyway.
+  const auto fits = [&](int64_t leave) {
+    std::optional<MemoryPlan> plan = least(leave);
+    if (plan && plan->resident_segments < all->resident_segments) plan.reset();
+    return plan;
+  };
+  const int64_t left = input.weights.experts_alone ? input.weights.least_in_host : 0;
+  if (left > 0) {  // another placement would load them again
+    if (const std::optional<MemoryPlan> same = fits(left)) return most_slots(*same);
+  }
+  int64_t low = left, high = layers;  // the fewest layers with which it fits
+  while (low + 1 < high) {
+    const int64_t middle = low + (high - low) / 2;
+    (fits(middle) ? high : low) = middle;
+  }
+  MemoryPlan best = most_slots(*all);
+  const int64_t step = std::max<int64_t>(1, layers / kTriedPlacements);
+  for (int64_t leave = layers; leave > high;) {
+    leave = std::max(high, leave - step);
+    const std::optional<MemoryPlan> plan = fits(leave);
+    if (!plan) continue;
+    MemoryPlan there = most_slots(*plan);
+    if (run_bytes(input, there) < run_bytes(input, best)) best = std::move(there);
+  }
+  return best;
+}
+
+}  // namespace headrace
