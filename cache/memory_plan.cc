@@ -54,6 +54,8 @@ void add_weights(const PlanInput& in, MemoryPlan* plan) {
   for (int64_t i = 0; i < static_cast<int64_t>(layers.size()); ++i) {
     const uint64_t bytes = layers[static_cast<size_t>(i)];
     (i < stay ? plan->device_weights_bytes : plan->host_weights_bytes) += bytes;
+    if (i >= stay && !in.weights.substitutes.empty())
+      plan->substitute_bytes += in.weights.substitutes[static_cast<size_t>(i)];
   }
   plan->host_weights_layers = in.weights.least_in_host;
   if (!plan->streams_weights()) return;
@@ -180,8 +182,9 @@ std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
        decode_bytes(in, plan) - lasting - parts_bytes(in, WorkPart::Of::kDecode)},
       {"ring between disk and link", Tier::kHost, disk_ring_bytes(plan)},
       {str("weights of ", plan.host_weights_layers, " of ", in.weights.bytes.size(),
-           " layers, which cross the link in every pass"),
+           " layers, which cross the link in every pass", plan.substitutes() ? " but partial steps" : ""),
        Tier::kHost, plan.host_weights_bytes},
+      {"substitutes of these layers, for partial steps", Tier::kVram, plan.substitute_bytes},
       {"ring for weights", Tier::kVram, plan.weights_ring_bytes()},
       {"embeddings", Tier::kHost, plan.host_embedding_bytes},
       {"the prompt's states, while prefill runs", Tier::kHost, plan.host_states_bytes},
@@ -251,8 +254,9 @@ int64_t most_resident(const PlanInput& in, int64_t segments) {
 // The plan of the mode; if nothing fits, one that does not. The disk is used last.
 MemoryPlan best_placement(const PlanInput& in) {
   const int64_t segments = segments_for(in.context_rows);
-  int64_t resident = in.mode == KvMode::kDevice ? segments : 0;
-  if (in.mode == KvMode::kAuto) {
+  const bool all = in.mode == KvMode::kDevice || in.partial.exact;  // partial steps read the full KV itself
+  int64_t resident = all ? segments : 0;
+  if (in.mode == KvMode::kAuto && !all) {
     PlanInput memory = in;
     memory.disk_free = 0;
     resident = most_resident(memory, segments);

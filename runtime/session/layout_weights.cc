@@ -1,6 +1,7 @@
 // What the plan of a session knows of the weights.
 #include <algorithm>
 
+#include "runtime/model/substitutes.h"
 #include "runtime/session/layout.h"
 
 namespace headrace {
@@ -11,10 +12,12 @@ void SessionLayout::add_weights(PlanInput* input) const {
   LayerWeightsInput& weights = input->weights;
   weights.least_in_host = weights_.host_layers();
   weights.all_in_host = options_.weights == WeightsPlace::kHost;
-  uint64_t device = 0, host = 0, stay = whole_pages(weights_.all_bytes());
+  const Substitutes* const substitutes = substitute() ? weights_.possible_substitutes(*substitute()) : nullptr;
+  uint64_t device = weights_.substitute_bytes(), host = 0, stay = whole_pages(weights_.all_bytes());
   const int64_t layers = weights_.layer_count();
   for (int64_t i = 0; i < layers; ++i) {
     weights.bytes.push_back(weights_.layer_bytes(i));
+    if (substitutes != nullptr) weights.substitutes.push_back(substitutes->layer_bytes(i));
     stay -= weights.bytes.back();
     (i < layers - weights_.host_layers() ? device : host) += weights.bytes.back();
   }
