@@ -334,10 +334,10 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
   CHECK(in.rates.known() && pass.queries > 0 && pass.committed >= 0);
   PassCost cost;
   const bool partial = pass.mode == StepMode::kPartial;
-  const bool blocks = partial && !pass.partial.copy;
+  const bool blocks = partial && pass.partial.has_blocks(), copy = partial && pass.partial.copy;
   const int64_t rows = blocks ? std::min(pass.partial.rows(), pass.committed) : pass.committed;
   const RowShape& stored = in.model.rows;
-  const RowShape shape = blocks ? stored.exact() : partial ? copy_rows(stored, *pass.partial.copy) : stored;
+  const RowShape shape = blocks ? stored.exact() : copy ? copy_rows(stored, *pass.partial.copy) : stored;
   cost.weight_bytes = in.model.step_bytes(pass.queries);
   const RowShape windows = in.model.window_rows();  // exact in every step
   const int64_t seen = std::min(in.model.window, pass.committed);

@@ -59,6 +59,7 @@ void add_weights(const PlanInput& in, MemoryPlan* plan) {
     largest = std::max(largest, leaves);
     plan->device_weights_bytes += i < stay ? layers[layer] : layers[layer] - leaves;
     plan->host_weights_bytes += i < stay ? 0 : leaves;
+    if (i >= stay && !in.weights.substitutes.empty()) plan->substitute_bytes += in.weights.substitutes[layer];
   }
   plan->host_weights_layers = in.weights.least_in_host;
   if (!plan->streams_weights()) return;
@@ -200,6 +201,7 @@ std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
        decode_bytes(in, plan) - plan.expert_slab_bytes - lasting - parts_bytes(in, WorkPart::Of::kDecode)},
       {"ring between disk and link", Tier::kHost, disk_ring_bytes(plan)},
       {host_weights_label(in, plan), Tier::kHost, plan.host_weights_bytes},
+      {"substitutes of these layers, for partial steps", Tier::kVram, plan.substitute_bytes},
       {plan.host_experts_alone ? "prefill: ring for experts" : "ring for weights", Tier::kVram,
        plan.weights_ring_bytes()},
       {str("decode: slab of experts, ", plan.expert_slots, " of ", in.weights.experts.count, " a layer"), Tier::kVram,
@@ -273,8 +275,9 @@ int64_t most_resident(const PlanInput& in, int64_t segments) {
 // The plan of the mode; if nothing fits, one that does not. The disk is used last.
 MemoryPlan best_placement(const PlanInput& in) {
   const int64_t segments = segments_for(in.context_rows);
-  int64_t resident = in.mode == KvMode::kDevice ? segments : 0;
-  if (in.mode == KvMode::kAuto) {
+  const bool all = in.mode == KvMode::kDevice || in.partial.exact;  // partial steps read the full KV itself
+  int64_t resident = all ? segments : 0;
+  if (in.mode == KvMode::kAuto && !all) {
     PlanInput memory = in;
     memory.disk_free = 0;
     resident = most_resident(memory, segments);

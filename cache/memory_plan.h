@@ -21,11 +21,14 @@ enum class KvMode : uint8_t { kAuto, kDevice, kHost };
 // and the others in host memory. kHost: all in host memory.
 enum class WeightsPlace : uint8_t { kAuto, kDevice, kHost };
 
-// The weights of layers that may be in host memory. They cross the link in every pass, through a ring of whole layers.
-// Experts may leave alone: then prefill has such a ring, and steps fetch what a slab of them lacks.
+// The weights of layers that may be in host memory. They cross the link in every pass, or with substitutes in every
+// pass but partial steps, through a ring of whole layers. Experts may leave alone: then prefill has such a ring, and
+// steps fetch what a slab of them lacks.
 struct LayerWeightsInput {
   // Of each layer, in whole pages; empty: all weights stay, and the budgets are without them.
   std::vector<uint64_t> bytes{};
+  // What a layer in host memory has on the device in its place, for partial steps; as many, or empty: nothing.
+  std::vector<uint64_t> substitutes{};
   int64_t least_in_host = 0;  // of the last layers
   bool all_in_host = false;
   ExpertsInput experts{};
@@ -116,10 +119,11 @@ struct MemoryPlan {
   // The prompt's states, in host memory while prefill runs, and the model's embeddings; 0: they are on the device.
   uint64_t host_states_bytes = 0, host_embedding_bytes = 0;
   // The last layers' weights are in host memory; 0: all are on the device. The planner counts those of the other
-  // layers, device_weights_bytes, where some may leave; vram_bytes is without them.
+  // layers, device_weights_bytes, where some may leave; vram_bytes is without them and without substitutes.
   int64_t host_weights_layers = 0;
   uint64_t host_weights_bytes = 0, device_weights_bytes = 0;
-  int weights_slots = 0;  // of the ring; a slot holds what a layer has in host memory
+  uint64_t substitute_bytes = 0;  // on the device, of the layers in host memory; 0: they have none
+  int weights_slots = 0;          // of the ring; a slot holds what a layer has in host memory
   uint64_t weights_slot_bytes = 0;
   bool host_experts_alone = false;  // of these layers the experts alone; prefill has the ring, steps have slabs
   int64_t expert_slots = 0;         // experts of each such layer on the device
@@ -135,7 +139,8 @@ struct MemoryPlan {
 
   bool streams_weights() const { return host_weights_layers > 0; }
   bool streams() const { return ring_slots > 0 || streams_weights(); }  // rows or weights, in full passes
-  uint64_t all_vram_bytes() const { return vram_bytes + device_weights_bytes; }
+  bool substitutes() const { return substitute_bytes > 0; }             // partial steps stream nothing
+  uint64_t all_vram_bytes() const { return vram_bytes + device_weights_bytes + substitute_bytes; }
   uint64_t weights_ring_bytes() const { return whole_pages(static_cast<uint64_t>(weights_slots) * weights_slot_bytes); }
   uint64_t kv_bytes() const { return resident_bytes + host_bytes + disk_bytes; }
   std::string to_string() const;

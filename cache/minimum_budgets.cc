@@ -121,6 +121,12 @@ bool fits_as_int8(PlanInput in) {
   return try_plan(in).has_value();
 }
 
+bool fits_without_substitutes(PlanInput in) {
+  in.weights.substitutes.clear();
+  in.partial = {};
+  return try_plan(in).has_value();
+}
+
 std::vector<std::string> ways(const PlanInput& in, const MinimumBudgets& minimum) {
   std::vector<std::string> all;
   if (in.disk_free > 0 && minimum.disk_bytes > 0) all.push_back(str("raise --spill to ", at_least(minimum.disk_bytes)));
@@ -135,7 +141,10 @@ std::vector<std::string> ways(const PlanInput& in, const MinimumBudgets& minimum
   if (in.disk_free == 0 && minimum.disk_bytes > 0) {
     all.push_back(str("spill ", at_least(minimum.disk_bytes), " of the KV cache to a disk (--spill DIR)"));
   }
-  if (in.partial.on() && named(in, minimum) == Budget::kVram) {
+  if (!in.weights.substitutes.empty() && fits_without_substitutes(in)) {
+    all.emplace_back("do without substitutes (--weights-substitute none)");
+  }
+  if (in.partial.on() && !in.partial.exact && named(in, minimum) == Budget::kVram) {
     all.emplace_back(in.partial.copy ? "use --verify full" : "use a smaller --partial-budget or --verify full");
   }
   if (in.mode == KvMode::kDevice) all.emplace_back("allow KV rows off the device (--kv auto)");

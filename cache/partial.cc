@@ -3,7 +3,7 @@
 namespace headrace {
 
 const char* partial_kind_name(PartialKind kind) {
-  constexpr const char* kNames[] = {"auto", "blocks", "int4", "int8"};
+  constexpr const char* kNames[] = {"auto", "blocks", "int4", "int8", "exact"};
   return kNames[static_cast<size_t>(kind)];
 }
 

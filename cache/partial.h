@@ -1,9 +1,9 @@
 // What a partial KV holds and when a step may use it instead of the full KV (docs/design.md, section 8): shapes, bytes,
 // the mode of each step. Pure functions of lengths.
 //
-// A partial KV is either a copy of all rows before the tail in fewer bits, in segments with the true positions, or
-// selected blocks of exact rows (SpecPV sections 3.2 and 3.3). A layer's blocks, for each KV head, with the true
-// positions in every key's RoPE:
+// A partial KV is a copy of all rows before the tail in fewer bits, in segments with the true positions; selected
+// blocks of exact rows (SpecPV sections 3.2 and 3.3); or, where weights have substitutes, the full KV itself. A layer's
+// blocks, for each KV head, with the true positions in every key's RoPE:
 //   sink        the first kSinkRows rows of the text
 //   retrieved   `blocks` blocks of 16 rows, chosen for this layer and KV head, ascending
 //   window      all committed rows from window_begin() on, so none is missing
@@ -38,9 +38,10 @@ constexpr int64_t kMaxRankedRows = int64_t{1} << 20;
 // the first step after the prompt is then a refresh.
 enum class BlockQueries : uint8_t { kRecent, kTree };
 
-// --partial-kv. kAuto: int8, int4 or blocks, by what fits.
-enum class PartialKind : uint8_t { kAuto, kBlocks, kInt4, kInt8 };
-const char* partial_kind_name(PartialKind kind);  // "auto", "blocks", "int4", "int8"
+// --partial-kv. kAuto: int8, int4 or blocks, by what fits. kExact, never asked for: the full KV itself, all of it on
+// the device, where partial steps multiply substitutes of weights.
+enum class PartialKind : uint8_t { kAuto, kBlocks, kInt4, kInt8, kExact };
+const char* partial_kind_name(PartialKind kind);  // "auto", "blocks", "int4", "int8", "exact"
 
 // The type of the rows of a copy; none: the kind is no copy.
 constexpr std::optional<DType> copy_type(PartialKind kind) {
@@ -58,9 +59,11 @@ struct PartialShape {
   std::optional<DType> copy{};  // of K and V of a copy of all rows, instead of blocks
   // Of blocks: partial steps see at least so many of the last rows, a multiple of kPrefixTile of at most kTailWindow.
   int64_t window = kTailWindow;
+  bool exact = false;  // the full KV itself, without copy and blocks
   bool operator==(const PartialShape&) const = default;
-  bool on() const { return blocks > 0 || copy; }
-  const char* name() const { return copy ? dtype_name(*copy) : "blocks"; }  // as of --partial-kv
+  bool on() const { return blocks > 0 || copy || exact; }
+  constexpr bool has_blocks() const { return blocks > 0; }
+  const char* name() const { return exact ? "exact" : copy ? dtype_name(*copy) : "blocks"; }  // of a PartialKind
 
   int64_t retrieved_rows() const { return blocks * kSelectRows; }
   int64_t window_row() const {  // the slot of the window's first row
@@ -75,12 +78,13 @@ struct PartialShape {
   // The shortest context with `blocks` blocks between sink and window; with a copy, the shortest one with rows before
   // the tail.
   int64_t least_context() const {
+    if (exact) return 1;
     if (copy) return kTailWindow + kPrefixTile;
     return window + ceil_div(kSinkRows + retrieved_rows(), kPrefixTile) * kPrefixTile;
   }
   // Whether a run of this length needs a partial KV: its context exceeds it, and its blocks can still be ranked.
   bool serves(int64_t context_rows) const {
-    return on() && context_rows >= least_context() && (copy || context_rows <= kMaxRankedRows);
+    return on() && context_rows >= least_context() && (!has_blocks() || context_rows <= kMaxRankedRows);
   }
   uint64_t bytes(const RowShape& shape, int64_t context_rows) const;
 };

@@ -24,6 +24,7 @@ std::string weights_of_a_file(const std::string& name);  // the error for such a
 std::vector<Flag> template_flags(EngineOptions* o);
 std::vector<Flag> rope_flags(RopeOverrides* r);
 Flag weights_place_flag(EngineOptions* o);
+Flag weights_substitute_flag(EngineOptions* o);
 std::vector<Flag> context_flags(EngineOptions* o);
 Flag prefix_cache_flag(EngineOptions* o);
 Flag devices_flag(std::vector<DeviceOptions>* out);  // a list; check_devices() checks it as a whole

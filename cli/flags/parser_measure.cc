@@ -103,7 +103,8 @@ void Parser::add_bench() {
       ->group("Model");
   add_flags(*bench_app, "Position", rope_flags(&options->engine.rope));
   add_flags(*bench_app, "Work", bench_flags(options));
-  add_flags(*bench_app, "Memory and device", {weights_place_flag(&options->engine)});
+  add_flags(*bench_app, "Memory and device",
+            {weights_place_flag(&options->engine), weights_substitute_flag(&options->engine)});
   add_flags(*bench_app, "Memory and device", memory_flags(&options->engine));
   add_list_devices(*bench_app);
   add_flags(*bench_app, "Output", result_flags(&bench.output, &bench.results, "HEADRACE_BENCH_OUTPUT"));

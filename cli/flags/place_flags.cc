@@ -18,6 +18,20 @@ Flag weights_place_flag(EngineOptions* o) {
       "lacks one), device or host [auto]"};
 }
 
+Flag weights_substitute_flag(EngineOptions* o) {
+  return {"--weights-substitute", "TYPE",
+          choice_value<SubstituteOptions>(&o->substitute, {{"auto", {}},
+                                                           {"none", {.automatic = false}},
+                                                           {"q8_0", {.automatic = false, .type = WeightType::kQ8_0}},
+                                                           {"q6_k", {.automatic = false, .type = WeightType::kQ6K}},
+                                                           {"q5_k", {.automatic = false, .type = WeightType::kQ5K}},
+                                                           {"q4_k", {.automatic = false, .type = WeightType::kQ4K}}}),
+          "What the device has of layers whose weights are in host memory: a copy in fewer bits (q8_0, q6_k, q5_k or "
+          "q4_k), by which provisional steps guess tokens without the link, before one pass with the exact weights "
+          "verifies all of them (the text is the same); none (every step waits for the link); or auto (what is "
+          "predicted to be fastest) [auto]"};
+}
+
 std::vector<Flag> context_flags(EngineOptions* o) {
   return {
       {"-c,--ctx-size", "TOKENS", tokens_value(&o->ctx_size),
@@ -25,6 +39,7 @@ std::vector<Flag> context_flags(EngineOptions* o) {
       {"--kv", "MODE", kv_value(&o->kv),
        "Where the KV cache is stored: auto (on the device as far as it fits), device or host [auto]"},
       weights_place_flag(o),
+      weights_substitute_flag(o),
   };
 }
 

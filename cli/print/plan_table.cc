@@ -247,6 +247,7 @@ std::string format_plan_details(const PlanReport& report) {
   std::string text = str("\n  the prompt is read in ", run.prefill_type, "\n");
   if (!run.draft.empty()) text += "  draft: " + run.draft + "\n";
   text += str("  verify: ", verify_mode_name(run.verify), run.partial.on() ? str(", ", run.partial.name()) : "",
+              run.substitute ? str(", substitutes in ", weight_type_info(*run.substitute).name) : "",
               *run.verify_note == '\0' ? "" : str(": ", run.verify_note), "\n");
   if (!run.memory_note.empty()) text += "  " + run.memory_note + "\n";
   text += "\n" + memory_table(report);

@@ -47,7 +47,8 @@ std::string format_steps(const Speculation& s, StepMode mode, const char* what) 
 // 400 pending tokens, 14 tokens rescued"
 std::string format_verification(const Speculation& s) {
   std::string text =
-      str("  verify    ", verify_mode_name(s.verify), s.partial_kv.empty() ? "" : ", " + s.partial_kv, ": ",
+      str("  verify    ", verify_mode_name(s.verify), s.partial_kv.empty() ? "" : ", " + s.partial_kv,
+          s.substitute.empty() ? "" : ", substitutes in " + s.substitute, ": ",
           format_steps(s, StepMode::kFull, " full steps"), format_steps(s, StepMode::kPartial, " partial steps"),
           format_steps(s, StepMode::kRefresh, " refreshes"));
   if (s.verify_outcome.judged > 0) {

@@ -178,7 +178,7 @@ void Planner::need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const 
   try {
     const RunPlan plan = plan_on(endless, least_run(kv));
     *vram_bytes = plan.memory.vram_bytes + whole_pages(plan.weights_bytes) + whole_pages(plan.draft_weights_bytes) +
-                  dry_run_.taken_bytes;
+                  plan.memory.substitute_bytes + dry_run_.taken_bytes;
     // A run omits these if they do not fit.
     *vram_bytes -= plan.memory.remainder_work_bytes;
     *host_bytes = plan.memory.host_total_bytes - plan.memory.remainder_bytes - plan.memory.remainder_lengths_bytes;
@@ -285,7 +285,8 @@ PlanReport Planner::run() {
 
 uint64_t PlanReport::device_bytes() const {
   if (!run) return 0;
-  return taken_bytes + whole_pages(run->weights_bytes) + whole_pages(run->draft_weights_bytes) + run->memory.vram_bytes;
+  return taken_bytes + whole_pages(run->weights_bytes) + whole_pages(run->draft_weights_bytes) +
+         run->memory.substitute_bytes + run->memory.vram_bytes;
 }
 
 PlanReport make_plan_report(const PlanOptions& options) { return Planner(options).run(); }

@@ -31,6 +31,7 @@ ordered_json memory_json(const PlanReport& report) {
           {"host_weights_layers", run.memory.host_weights_layers},
           {"host_experts_alone", run.memory.host_experts_alone},
           {"expert_slots", run.memory.expert_slots},
+          {"substitute_bytes", run.memory.substitute_bytes},
           {"late_partial", run.memory.late_partial},
           {"lean_prefill", run.memory.lean_prefill}};
 }
@@ -122,6 +123,7 @@ std::string plan_json(const PlanReport& report) {
     out["verify"] = verify_mode_name(report.run->verify);
     if (*report.run->verify_note != '\0') out["verify_note"] = report.run->verify_note;
     if (report.run->partial.on()) out["partial_kv"] = report.run->partial.name();
+    if (report.run->substitute) out["weights_substitute"] = weight_type_info(*report.run->substitute).name;
     if (!report.run->draft.empty()) {
       out["draft"] = report.run->draft;
       add_draft_window(report.run->draft_window, &out);

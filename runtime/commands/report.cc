@@ -46,6 +46,7 @@ ordered_json speculation_json(const GenerateResult& result) {
                       {"verify_ms_per_step", per_step(s.verify_ms, s.steps)},
                       {"modes", steps_json(s, 3, true)},
                       {"pending", verdicts_json(s.verify_outcome, 3, true)}};
+  if (!s.substitute.empty()) out["weights_substitute"] = s.substitute;
   if (!s.by_age.empty()) out["by_age"] = ages_json(s);
   if (!s.type.empty()) add_draft_window(result.draft_window, &out);
   return out;
@@ -184,6 +185,7 @@ std::string result_json(const GenerateResult& result, const LineLabel& label) {
                     {"disk_peak_bytes", m.disk_peak_bytes}, {"rss_peak_bytes", m.rss_peak_bytes},
                     {"weights_bytes", m.weights_bytes},     {"kv_bytes", m.kv_bytes}};
   if (result.plan.streams_weights()) line["memory"]["host_weights_bytes"] = result.plan.host_weights_bytes;
+  if (result.plan.substitutes()) line["memory"]["substitute_bytes"] = result.plan.substitute_bytes;
   line["weights"] = weights_json(result.weight_types);
   line["prefill_type"] = result.prefill_type;
   line["transfers"] = {{"prefill_h2d_bytes", x.prefill_h2d_bytes},

@@ -24,6 +24,7 @@ DraftingOptions drafting_options(const PreparedRun& run, const GenerateOptions& 
           .streams = run.plan.memory.streams(),
           .nodes_cost = run.plan.layout.groups().recurrent_layers() > 0,
           .verify = *run.setup.verify.mode,
+          .substitute = run.plan.memory.substitutes() ? weight_type_info(*run.plan.layout.substitute()).name : "",
           .partial = session.partial_on() ? session.partial.shape : PartialShape{},
           .most_steps = run.setup.max_tokens,
           .step_costs = options.step_costs};
@@ -60,7 +61,7 @@ void Attempt::report_plan() {
 
 std::optional<int32_t> Attempt::prefill() {
   Engine::Impl& engine = run_.engine;
-  engine.place_weights(prepared_.plan.memory);
+  engine.place_weights(prepared_.plan);
   const bool moves = prepared_.plan.memory.host_embedding_bytes > 0 && engine.weights->movable_bytes() > 0;
   sequence_.begin_host_memory(engine.weights->staging_bytes() +
                               (engine.draft_model ? engine.draft_model->staging_bytes() : 0) +
@@ -97,6 +98,13 @@ std::optional<int32_t> Attempt::read_prompt() {
   return first;
 }
 
+// Where substitutes make a refresh many times dearer than a step.
+double Attempt::refresh_steps() const {
+  const std::optional<Prediction>& predicted = run_.result.predicted;
+  const bool known = predicted && predicted->has_partial && predicted->partial.known && predicted->refresh.known;
+  return known && prepared_.plan.memory.substitutes() ? predicted->refresh.ms() / predicted->partial.ms() : 0;
+}
+
 void Attempt::decode(int32_t first) {
   if (output_.max_tokens() == 0) return;
   const uint64_t prefill_written = sequence_.stats().spill.written_bytes;
@@ -113,7 +121,8 @@ void Attempt::decode(int32_t first) {
                      .executor = executor_,
                      .drafting = drafting_,
                      .output = output_,
-                     .progress = run_.progress});
+                     .progress = run_.progress,
+                     .refresh_steps = refresh_steps()});
     run_.options.forced.empty() ? loop.run(first) : loop.follow(&run_.result.forced);
   }
   GenerateResult& result = run_.result;

@@ -37,6 +37,7 @@ class Attempt {
   bool finish();
 
  private:
+  double refresh_steps() const;
   void report_plan();
   std::optional<int32_t> read_prompt();
   bool incomplete() const;

@@ -7,12 +7,18 @@
 
 #include "kernels/sample/op.h"
 #include "offload/device/trace.h"
+#include "runtime/engine/substitute_loss.h"
 
 namespace headrace {
 namespace {
 
 // Intervals of step_mode(): the next step is partial whenever the tail has room for it, or never.
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max(), kNothing = -1;
+
+double usual_share(const PreparedRun& run) {
+  const double rows = usual_rejected_share(run.setup.session.partial.shape);
+  return run.plan.memory.substitutes() ? joined_loss(rows, substitute_loss(*run.plan.layout.substitute())) : rows;
+}
 
 // "first; second; ..."
 std::string joined(const std::vector<std::string>& lines) {
@@ -33,14 +39,16 @@ DecodeLoop::DecodeLoop(const Run& run)
       most_pending_(run.prepared.setup.session.most_pending),
       interval_(run.prepared.setup.verify.interval),
       final_(run.prepared.setup.verify.mode == VerifyMode::kApproximate),
-      chain_(run.prepared.setup.session.partial.shape),
+      chain_(usual_share(run.prepared)),
       prompt_tokens_(sequence_.rows()) {
   pending_.reserve(static_cast<size_t>(most_pending_));
   wrong_.reserve(static_cast<size_t>(most_pending_));
   if (run.prepared.setup.pending.width > 0) growing_.emplace(run.prepared.setup.pending, output_.ends());
   const double most_overturned = run.prepared.setup.verify.max_overturned;
   if (final_ && most_overturned < 1) limit_.emplace(most_overturned);
-  if (interval_ == kAutoInterval) policy_.emplace(run.prepared.streams_rows(), run.options.step_costs);
+  if (interval_ == kAutoInterval) {
+    policy_.emplace(run.prepared.refreshes_stream(), run.options.step_costs, run.refresh_steps);
+  }
 }
 
 void DecodeLoop::run(int32_t first) {

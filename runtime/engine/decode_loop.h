@@ -29,7 +29,8 @@ struct Run {
   Executor& executor;
   Drafting& drafting;
   Output& output;
-  Progress* progress;  // may be null
+  Progress* progress;        // may be null
+  double refresh_steps = 0;  // as RefreshPolicy
 };
 
 class DecodeLoop {

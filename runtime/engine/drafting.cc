@@ -44,6 +44,7 @@ Drafting::Drafting(const DraftModel* model, Draft* draft, Stream& compute, const
   speculation_.accepted_by_depth.reserve(kMaxTreeNodes);
   speculation_.verify = options.verify;
   if (options.partial.on()) speculation_.partial_kv = options.partial.name();
+  speculation_.substitute = options.substitute;
   if (model == nullptr) return;
   speculation_.type = model->name();
   stopwatch_ = make_stopwatch(compute);

@@ -32,7 +32,8 @@ struct DraftingOptions {
   bool streams = false;                // a pass over the full KV waits for the link: the first trees are larger
   bool nodes_cost = false;             // each node makes a pass slower, on a GPU as well: recurrent layers
   VerifyMode verify = VerifyMode::kFull;
-  PartialShape partial{};  // rows that partial steps read; off: there are no partial steps
+  std::string substitute{};  // "Q4_K": of weights that partial steps multiply; empty: none
+  PartialShape partial{};    // rows that partial steps read; off: there are no partial steps
   int64_t most_steps = 0;
   StepCosts step_costs{};  // GenerateOptions
 };

@@ -63,6 +63,7 @@ void Engine::Impl::open() {
   weights =
       Weights::place(*checkpoint, device->backend(),
                      weight_options(options.weights, options.dtype, checkpoint->natural_dtype(), device->backend()));
+  check_substitute(options, *weights, device->backend(), checkpoint->path());
   reserve_weights();
   use_first_draft();
   compute = device->make_stream("compute", StreamRole::kCompute);

@@ -58,7 +58,7 @@ struct Engine::Impl {
   void use_first_draft();
   void use_draft(const DraftOptions& draft);
   // By the plan of a run. They have to be loaded anew if they were elsewhere.
-  void place_weights(const MemoryPlan& memory);
+  void place_weights(const SessionPlan& plan);
   bool load_weights(Progress* progress, const std::atomic<bool>* interrupt);
   void check_weights();
   void choose_chat();

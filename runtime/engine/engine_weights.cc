@@ -85,16 +85,19 @@ DoesNotFit Engine::Impl::refusal(int64_t prompt_tokens, const GenerateOptions& r
 }
 
 // Layers that have left stay in host memory: a run that needs less of the device than the one before it has the
-// placement of that one.
-void Engine::Impl::place_weights(const MemoryPlan& memory) {
-  if (weights->allocated() && weights->host_layers() == memory.host_weights_layers &&
-      weights->experts_alone() == memory.host_experts_alone) {
-    return;
-  }
+// placement of that one. Their substitutes come and go without them.
+void Engine::Impl::place_weights(const SessionPlan& plan) {
+  const MemoryPlan& memory = plan.memory;
+  const std::optional<WeightType> substitute = memory.substitutes() ? plan.layout.substitute() : std::nullopt;
+  const bool stay = weights->allocated() && weights->host_layers() == memory.host_weights_layers &&
+                    weights->experts_alone() == memory.host_experts_alone;
+  if (stay && weights->substitute() == substitute) return;
   const HostSpan span(device->trace(), "place weights");
+  if (stay) return weights->set_substitute(*device, substitute);
   const WeightPlacement placement{.host_layers = memory.host_weights_layers,
                                   .experts_alone = memory.host_experts_alone,
-                                  .host_embedding = memory.host_embedding_bytes > 0 || weights->embedding_in_host()};
+                                  .host_embedding = memory.host_embedding_bytes > 0 || weights->embedding_in_host(),
+                                  .substitute = substitute};
   weights->release();
   weights_stand = false;
   weights->allocate(*device, placement);

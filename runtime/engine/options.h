@@ -29,6 +29,12 @@
 
 namespace headrace {
 
+// What layers in host memory have on the device for partial steps (--weights-substitute).
+struct SubstituteOptions {
+  bool automatic = true;             // what is predicted to be fastest
+  std::optional<WeightType> type{};  // if not: of this type; none: nothing
+};
+
 struct EngineOptions {
   std::string model;                                // a directory, a .gguf file or org/name
   DeviceOptions device;                             // --device, --vram, --host-mem, -t
@@ -40,6 +46,7 @@ struct EngineOptions {
   int64_t ctx_size = 0;       // -c: the most tokens of a run, prompt and answer; 0: the context of the model
   KvMode kv = KvMode::kAuto;  // --kv
   WeightsPlace weights_place = WeightsPlace::kAuto;  // --weights-place
+  SubstituteOptions substitute{};                    // --weights-substitute
   SpillOptions spill{};                              // --spill
   std::string chat_template;                         // --chat-template NAME; empty: the model's own
   std::string chat_template_file;                    // --chat-template-file: a Jinja source; empty: the model's own

@@ -30,14 +30,16 @@ PendingTreeLimits pending_limits(const RunContext& context, const GenerateOption
   if (run.pending) return *run.pending;
   if (context.recurrent()) return {.width = 0};
   const bool cuda = context.device.backend() == Backend::kCuda;
-  if (const std::optional<DType> copy = setup.session.partial.shape.copy) {
+  const PartialShape& partial = setup.session.partial.shape;
+  if (!partial.has_blocks()) {
     if (!cuda || !streams) return {.width = 0};
     // A copy errs where two tokens are nearly equally likely; then keep the second. A draft's guesses take rows, too.
+    // Substitutes of weights are taken to err like an int4 copy.
     return {.width = model != nullptr ? 8 : 4,
             .grown = kMaxPassNodes,
             .nodes = kMaxPassNodes,
             .least = 0.01,
-            .sharpness = *copy == DType::kInt4 ? 12.0 : 32.0,
+            .sharpness = partial.copy == DType::kInt8 && !setup.session.substitute ? 32.0 : 12.0,
             .unranked = 0.0005};
   }
   if (model != nullptr && !(cuda && streams)) return {.width = 0};
@@ -94,12 +96,15 @@ void set_partial(PartialKind kind, const PassLimits& limits, const RunContext& c
   setup->most_tree_nodes = limits.nodes;
   if (*setup->verify.mode != VerifyMode::kFull) {
     const std::optional<DType> copy = copy_type(kind);
+    const bool blocks = kind == PartialKind::kBlocks;
     const VerifyOptions& verify = setup->verify;
-    setup->session.partial = {
-        .shape = {.blocks = copy ? 0 : verify.blocks(), .copy = copy, .window = copy ? kTailWindow : verify.window},
-        .score = verify.score,
-        .reduce = verify.reduce,
-        .queries = verify.queries};
+    setup->session.partial = {.shape = {.blocks = blocks ? verify.blocks() : 0,
+                                        .copy = copy,
+                                        .window = blocks ? verify.window : kTailWindow,
+                                        .exact = kind == PartialKind::kExact},
+                              .score = verify.score,
+                              .reduce = verify.reduce,
+                              .queries = verify.queries};
   }
   set_pending(pending_limits(context, run, *setup, false), setup);
 }
@@ -107,17 +112,23 @@ void set_partial(PartialKind kind, const PassLimits& limits, const RunContext& c
 // The kind that a run's setup begins with.
 PartialKind first_kind(const RunSetup& setup) {
   const PartialKind kind = setup.verify.partial_kind();
-  return kind == PartialKind::kAuto ? PartialKind::kBlocks : kind;
+  if (kind != PartialKind::kAuto) return kind;
+  return setup.session.substitute && setup.session.kv != KvMode::kHost ? PartialKind::kExact : PartialKind::kBlocks;
 }
 
-// The kinds that --partial-kv auto may choose where the full KV streams, the most exact first.
+// The kinds that --partial-kv auto may choose where the full KV streams, or weights that have substitutes, the most
+// exact first.
 std::vector<PartialKind> kinds_of_auto(const RunContext& context, const RunSetup& setup) {
   const bool automatic = *setup.verify.mode != VerifyMode::kFull && setup.verify.partial_kind() == PartialKind::kAuto;
-  if (!automatic || setup.session.kv == KvMode::kDevice) return {};
-  if (context.config.exact_rows) return {PartialKind::kBlocks};
-  const bool fits = copy_type_fits(DType::kInt4, context.config.attention().head_dim);
-  if (!fits) return {PartialKind::kInt8, PartialKind::kBlocks};
-  return {PartialKind::kInt8, PartialKind::kInt4, PartialKind::kBlocks};
+  if (!automatic) return {};
+  std::vector<PartialKind> kinds;
+  if (first_kind(setup) == PartialKind::kExact) kinds.push_back(PartialKind::kExact);
+  if (setup.session.kv == KvMode::kDevice) return kinds;
+  if (!context.config.exact_rows) kinds.push_back(PartialKind::kInt8);
+  if (!context.config.exact_rows && copy_type_fits(DType::kInt4, context.config.attention().head_dim))
+    kinds.push_back(PartialKind::kInt4);
+  kinds.push_back(PartialKind::kBlocks);
+  return kinds;
 }
 
 // The predicted tokens/s of a planned run; 0: unknown.
@@ -222,7 +233,7 @@ std::optional<SessionPlan> Candidates::plan_small(Candidate* candidate) {
     candidate->limits = limits;
     take(*candidate);
     std::optional<SessionPlan> small = plan();
-    const bool streams = small && small->memory.ring_slots > 0;
+    const bool streams = small && refreshes_stream(small->memory);
     if (small && (!streams || limits_.size() == 1)) return small;
     if (small && !most) most = limits;
   }
@@ -269,7 +280,7 @@ std::optional<PartialKind> Candidates::fastest_kind() {
 std::optional<SessionPlan> Candidates::first_with_savings() {
   Candidate first = candidate(first_kind(setup_), false);
   std::optional<SessionPlan> small = plan_small(&first);
-  if (small && small->memory.ring_slots == 0) return small;
+  if (small && !refreshes_stream(small->memory)) return small;
   if (const std::optional<PartialKind> kind = fastest_kind()) return plan_partial(*kind);
   if (!small) return std::nullopt;
   if (take(candidate(first.kind, true))) {
@@ -300,7 +311,7 @@ std::optional<SessionPlan> Candidates::first_that_fits() {
     last.reset();
     std::optional<SessionPlan> fits = first_with_savings();
     if (!fits) continue;
-    if (fits->memory.ring_slots == 0) return chosen(*std::move(fits));
+    if (!refreshes_stream(fits->memory)) return chosen(*std::move(fits));
     const Choice choice{savings, has_most_limits(), fits->memory.streams_weights(),
                         predicted_speed(context_, setup_, fits->memory)};
     if (best && !best->worse_than(choice)) continue;

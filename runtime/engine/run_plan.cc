@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "runtime/draft/draft_model.h"
+#include "runtime/engine/substitute_loss.h"
+#include "runtime/model/substitutes.h"
 #include "runtime/speculation/policy/chain_forecast.h"
 
 namespace headrace {
@@ -71,10 +73,15 @@ constexpr double kMtpTau = 1.05;
 // (bench/results/overturned_h200_hybrid.json). In bf16: in f32 an int8 copy overturned 0.11%.
 constexpr double kHybridInt8Loss = 0.0053, kHybridInt4Loss = 0.0065;
 
-double loss_rate(const RunPlan& plan) {
+double rows_loss_rate(const RunPlan& plan) {
   if (plan.recurrent() && plan.partial.copy)
     return plan.partial.copy == DType::kInt4 ? kHybridInt4Loss : kHybridInt8Loss;
   return usual_loss_rate(plan.partial, plan.grow_rows > 0, !plan.draft.empty());
+}
+
+double loss_rate(const RunPlan& plan) {
+  const double rows = rows_loss_rate(plan);
+  return plan.substitute ? joined_loss(rows, substitute_loss(*plan.substitute, plan.grow_rows > 0)) : rows;
 }
 
 std::optional<double> usual_tau(const std::string& draft) {
@@ -95,6 +102,7 @@ TreeLimits usual_tree(const RunPlan& plan, bool gpu) {
 struct Predictor {
   const RunPlan& plan;
   const CostInput input;
+  const CostInput partial_input;  // of partial steps
   const TreeLimits usual;
   const int64_t committed,
       tree;  // rows in the full KV, half through with the output; nodes of a step that does not grow
@@ -102,20 +110,26 @@ struct Predictor {
   Predictor(const RunPlan& of, const MachineRates& rates)
       : plan(of),
         input{.model = of.sizes, .plan = of.memory, .rates = rates},
+        partial_input(of_partial_steps(of, rates)),
         usual(usual_tree(of, rates.gpu)),
         committed(of.prompt_tokens + (of.context_tokens - of.prompt_tokens) / 2),
         tree(of.grow_rows > 0 ? 1 : usual.nodes) {}
 
+  static CostInput of_partial_steps(const RunPlan& plan, const MachineRates& rates) {
+    CostInput in = {.model = plan.substitute ? plan.partial_sizes : plan.sizes, .plan = plan.memory, .rates = rates};
+    if (plan.substitute) in.plan.host_weights_bytes = 0;
+    return in;
+  }
   double draft() const {
     if (plan.draft.empty() || plan.draft_pass.bytes == 0) return 0;
     return draft_ms(plan.draft_pass, usual.levels, input.rates);
   }
   PassCost full() const { return step_cost(input, {.committed = committed, .queries = tree}); }
   PassCost partial() const {
-    return step_cost(input, {.mode = StepMode::kPartial,
-                             .committed = committed,
-                             .queries = plan.grow_rows > 0 ? plan.grow_rows : tree,
-                             .partial = plan.partial});
+    return step_cost(partial_input, {.mode = StepMode::kPartial,
+                                     .committed = committed,
+                                     .queries = plan.grow_rows > 0 ? plan.grow_rows : tree,
+                                     .partial = plan.partial});
   }
   // With `pending` tokens. A tree of them keeps more nodes than its first choices.
   PassCost refresh(int64_t pending, double tau) const {
@@ -191,6 +205,23 @@ ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const 
           .window_kv_heads = window_kv_heads,
           .window_head_dim = window_head_dim,
           .experts = expert_sizes(config, weights)};
+}
+
+// Models with experts have no substitutes.
+ModelSizes substituted_sizes(ModelSizes sizes, const Weights& weights, WeightType substitute, int64_t layers) {
+  const Substitutes* const substitutes = weights.possible_substitutes(substitute);
+  CHECK(substitutes != nullptr && layers <= weights.layer_count(), "layers=", layers);
+  sizes.quantised.clear();
+  sizes.stored_layers_bytes = 0;
+  for (int64_t i = 0; i < weights.layer_count(); ++i) {
+    const LayerWeights& layer = i < weights.layer_count() - layers ? weights.layer(i) : substitutes->layer(i);
+    for (const Weight* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
+      add_quantised(*weight, &sizes.quantised);
+      sizes.stored_layers_bytes += stored_bytes(*weight);
+    }
+  }
+  add_quantised(weights.head(), &sizes.quantised);
+  return sizes;
 }
 
 DraftPass mtp_pass(const ModelConfig& config, const Weights& weights, int64_t rows) {

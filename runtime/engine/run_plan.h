@@ -35,13 +35,17 @@ struct RunPlan {
   std::vector<WeightTypeUse> weight_types{};  // of the model's weights
   const char* prefill_type = "";              // as in GenerateResult
   ModelSizes sizes{};
-  std::string memory_note{};     // what was left out because it did not fit; empty: nothing
-  const char* verify_note = "";  // of --verify auto: why the run is full; empty: it is not, or was asked for
+  std::optional<WeightType> substitute{};  // of the layers in host memory; none: they have none, or none is there
+  ModelSizes partial_sizes{};              // with them, of partial steps
+  std::string memory_note{};               // what was left out because it did not fit; empty: nothing
+  const char* verify_note = "";            // of --verify auto: why the run is full; empty: it is not, or was asked for
   bool recurrent() const { return sizes.recurrent.layers > 0; }
   MemoryPlan memory{};
 };
 
 ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const RowShape& rows);
+// The same where the last layers are substitutes.
+ModelSizes substituted_sizes(ModelSizes sizes, const Weights& weights, WeightType substitute, int64_t layers);
 // Of the model's own MTP block, which sees `rows` rows. REQUIRES: there is one.
 DraftPass mtp_pass(const ModelConfig& config, const Weights& weights, int64_t rows);
 

@@ -8,9 +8,11 @@ namespace headrace {
 namespace {
 
 // The verify mode: the flag's, else lossless if partial steps are asked for, else what auto chooses.
-VerifyOptions verify_of(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run,
+// Substitutes are of use in a lossless run alone.
+VerifyOptions verify_of(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run, bool substitutes,
                         const char** note) {
   VerifyOptions verify = run.verify.value_or(context.options.verify);
+  if (substitutes) verify.mode = VerifyMode::kLossless;
   const bool drafts = context.draft_model != nullptr && run.speculate;
   const bool asked = verify.names_partial(), left_out = !context.draft_left_out.empty() && asked;
   if (verify.mode == VerifyMode::kAuto && asked) verify.mode = VerifyMode::kLossless;
@@ -134,9 +136,11 @@ void check_prompt(const RunContext& context, const std::vector<int32_t>& prompt,
 RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run) {
   RunSetup setup;
   setup.max_tokens = most_answer_tokens(context, prompt_tokens, run);
-  setup.verify = verify_of(context, prompt_tokens, run, &setup.verify_note);
+  const std::optional<WeightType> substitute = chosen_substitute(context, prompt_tokens, run);
+  setup.verify = verify_of(context, prompt_tokens, run, substitute.has_value(), &setup.verify_note);
   setup.model = run.speculate ? context.draft_model : nullptr;
   SessionOptions& session = setup.session = session_options(context, run, prompt_tokens, setup.max_tokens);
+  session.substitute = substitute;
   if (!context.draft_left_out.empty() && run.speculate) {
     setup.memory_note = str("memory has no room for the draft ", context.draft_left_out,
                             ", which is left out (--spec-type ", context.draft_left_out, " says what it needs)");
@@ -178,6 +182,7 @@ RunSetup following_setup(const RunContext& context, const RunSetup& before, cons
 
 RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryPlan& memory) {
   const SessionOptions& session = setup.session;
+  const RowShape rows = row_shape(context.config, session.k_type, session.v_type, context.weights.dtype());
   RunPlan plan{.prompt_tokens = session.prompt_tokens,
                .context_tokens = session.context_tokens,
                .verify = *setup.verify.mode,
@@ -189,11 +194,15 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
                .weights_bytes = device_weights_bytes(context.weights, memory),
                .weight_types = context.weights.types(),
                .prefill_type = prefill_type_name(session.prefill_int8, context.weights.dtype()),
-               .sizes = model_sizes(context.config, context.weights,
-                                    row_shape(context.config, session.k_type, session.v_type, context.weights.dtype())),
+               .sizes = model_sizes(context.config, context.weights, rows),
                .memory_note = setup.memory_note,
                .verify_note = setup.verify_note,
                .memory = memory};
+  if (memory.substitutes()) {
+    plan.substitute = session.substitute;
+    plan.partial_sizes =
+        substituted_sizes(plan.sizes, context.weights, *session.substitute, memory.host_weights_layers);
+  }
   if (setup.model != nullptr) {
     plan.draft = setup.model->name();
     plan.draft_levels = setup.model->tree().levels;

@@ -37,6 +37,9 @@ struct RunContext {
   std::string draft_left_out{};         // the name of that draft, in such a run
   // kDevice: weights that are all on the device stay there.
   WeightsPlace weights_place = WeightsPlace::kDevice;
+  // Of the layers in host memory, unless a run's is still to be chosen (chosen_substitute()).
+  std::optional<WeightType> substitute{};
+  bool substitute_is_chosen = false;
   bool saves = true;  // with a folder for saved prefixes: the run saves and reads some
 
   int64_t context_limit() const { return options.ctx_size > 0 ? options.ctx_size : config.max_positions; }
@@ -68,6 +71,9 @@ struct RunSetup {
   DraftRun draft_run() const;
 };
 
+// Whether a refresh takes much longer than a partial step, because it streams what that does not.
+inline bool refreshes_stream(const MemoryPlan& memory) { return memory.ring_slots > 0 || memory.substitutes(); }
+
 // A run that can be carried out.
 struct PreparedRun {
   RunSetup setup;  // the plan's layout points to its draft
@@ -75,8 +81,8 @@ struct PreparedRun {
   std::unique_ptr<PrefixRun> prefix{};  // null: none is read or saved
   KeptState kept{};                     // of the run before
 
-  // Passes over the full KV wait for the link, while partial steps do not, but for weights that stream.
-  bool streams_rows() const { return plan.memory.ring_slots > 0; }
+  // Passes over the full KV wait for the link, while partial steps do not, but for weights without substitutes.
+  bool refreshes_stream() const { return headrace::refreshes_stream(plan.memory); }
 };
 
 // The limit of a run's tokens, prompt and answer: the context, or the limit of the runs that share kept rows.
@@ -94,6 +100,14 @@ struct AutoVerify {
   const char* note = "";  // RunSetup::verify_note
 };
 AutoVerify auto_verify(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);
+
+// The substitutes of a run whose layers may be in host memory: those that were asked for, or of all types and of none
+// the ones with which the run is predicted to be fastest. None: it has none, as every run has that is not lossless, or
+// whose speed is unknown. Throws Error(kUsage) if the run cannot have what was asked for.
+std::optional<WeightType> chosen_substitute(const RunContext& context, int64_t prompt_tokens,
+                                            const GenerateOptions& run);
+// Throws Error(kUsage) if the model cannot have the substitutes that were asked for.
+void check_substitute(const EngineOptions& options, const Weights& weights, Backend backend, const std::string& model);
 
 // The setup of a run that does not stream; finalize() adapts it.
 RunSetup resolve_options(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);

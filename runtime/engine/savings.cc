@@ -42,6 +42,7 @@ std::optional<RunContext> without_draft(const RunContext& context, const RunSetu
 std::optional<GenerateOptions> without_partial(const RunContext& context, const GenerateOptions& run,
                                                const RunSetup& setup) {
   const VerifyOptions& asked = run.verify ? *run.verify : context.options.verify;
+  if (context.options.substitute.type && setup.session.substitute) return std::nullopt;
   if (asked.names_mode() || asked.names_partial() || setup.verify.mode == VerifyMode::kFull) return std::nullopt;
   if (!asked.mode && (!context.draft_is_usual || setup.model == nullptr)) return std::nullopt;
   GenerateOptions full = run;

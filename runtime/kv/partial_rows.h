@@ -1,5 +1,6 @@
 // The rows before the tail that partial steps read instead of the full KV, in device memory: selected blocks
-// (runtime/kv/partial_kv.h) or a copy of all rows in fewer bits (runtime/kv/row_copy.h). docs/design.md, section 8.
+// (runtime/kv/partial_kv.h), a copy of all rows in fewer bits (runtime/kv/row_copy.h), or nothing of their own: those
+// of the full KV (runtime/kv/exact_rows.h). docs/design.md, section 8.
 //
 // Call order: fill_layer() for each layer that prefill has built; if the plan has a late partial KV, allocate_late()
 // and fill_late() for all segments of each layer; then finish_prefill(). In a refresh, if selects(): choose() for each
@@ -65,6 +66,8 @@ class PartialRows {
   // In device memory: the first position that queries see in their tail (TailAttentionParams::first); null: all.
   virtual const int32_t* tail_first() const { return nullptr; }
 
+  // Partial steps read the full KV itself, all of which is on the device (runtime/kv/exact_rows.h): no segments().
+  virtual bool exact() const { return false; }
   // The cache's segments in a copy of all rows, whole; none if it is no copy.
   virtual std::span<const KvSegment> copy(int64_t /*layer*/) const { return {}; }
 };

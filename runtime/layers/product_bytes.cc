@@ -40,12 +40,12 @@ uint64_t most_product_bytes(const ProductsOf& of, std::span<const ProductSize> s
 }
 
 uint64_t product_bytes(const ModelConfig& config, const Weights& weights, Stream& stream, int threads, int64_t rows,
-                       ProductPath path) {
+                       ProductPath path, bool substitutes) {
   const bool decode = path == ProductPath::kDecode;
   const DType type = weights.dtype();
   std::vector<ProductSize> sizes = layer_products(config.hidden, config.layers, type, decode ? DType::kF32 : type);
   if (decode) sizes.push_back({config.vocab, config.hidden, DType::kF32});
-  const ProductPlace place = product_place(stream.backend(), threads, weights.keeps_blocks());
+  const ProductPlace place = product_place(stream.backend(), threads, substitutes || weights.keeps_blocks());
   return whole_pages(product_workspace_bytes(stream)) + most_product_bytes({place, type, rows, path}, sizes);
 }
 

@@ -34,7 +34,8 @@ struct ProductsOf {
 // What the kind takes that takes most.
 uint64_t most_product_bytes(const ProductsOf& of, std::span<const ProductSize> sizes);
 // All that a model's products will take, enqueued on `stream`. On the decode path the head's are among them.
+// `substitutes`: passes multiply some, whatever the weights are.
 uint64_t product_bytes(const ModelConfig& config, const Weights& weights, Stream& stream, int threads, int64_t rows,
-                       ProductPath path);
+                       ProductPath path, bool substitutes = false);
 
 }  // namespace headrace

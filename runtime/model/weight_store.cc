@@ -79,8 +79,23 @@ WeightStoreOptions weight_options(WeightPolicy policy, std::optional<DType> want
   return {.dtype = dtype, .policy = fast ? policy : WeightPolicy::kDequantise};
 }
 
+namespace {
+
+WeightType substitute_type(const TensorInfo& tensor, const WeightStoreOptions& options) {
+  const WeightType exact = tensor.block_type().value_or(plain_weight_type(options.dtype));
+  if (tensor.shape.size() != 2) return exact;
+  for (const WeightType type : {quantised_type(options.policy).value(), WeightType::kQ8_0}) {
+    if (tensor.cols() % weight_type_info(type).block_elements != 0) continue;
+    return weight_bytes(type, 1, tensor.cols()) < weight_bytes(exact, 1, tensor.cols()) ? type : exact;
+  }
+  return exact;
+}
+
+}  // namespace
+
 // Rows that blocks of 256 do not divide are quantised to Q8_0.
 WeightType loaded_type(const TensorInfo& tensor, const WeightStoreOptions& options) {
+  if (options.substitutes) return substitute_type(tensor, options);
   const WeightType plain = plain_weight_type(options.dtype);
   if (dequantises(options.policy)) return plain;
   if (tensor.block_type()) return *tensor.block_type();

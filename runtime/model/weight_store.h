@@ -64,6 +64,9 @@ struct WeightTypeUse {
 struct WeightStoreOptions {
   DType dtype = DType::kBF16;  // of everything but the matrices that are kept
   WeightPolicy policy = WeightPolicy::kKeep;
+  // Matrices that the files have in more bits than the policy's type are quantised to it, too. What is no smaller then
+  // stays as the files have it.
+  bool substitutes = false;
 };
 // `wanted`: of --dtype. Throws Error for types that exclude each other.
 WeightStoreOptions weight_options(WeightPolicy policy, std::optional<DType> wanted, DType natural, Backend backend);
@@ -148,7 +151,7 @@ class WeightStore {
     uint64_t offset;               // of it, or of the part that it is kept in
     int64_t first_row, part_rows;  // where it is kept
     bool kept() const { return tensor != nullptr && !is_plain(type); }
-    bool quantised_by_load() const { return kept() && !tensor->block_type().has_value(); }
+    bool quantised_by_load() const { return kept() && tensor->block_type() != type; }
     uint64_t row_bytes() const { return tensor == nullptr ? raw.size() : weight_bytes(type, 1, tensor->cols()); }
     uint64_t bytes() const;       // as they are read
     uint64_t step_bytes() const;  // the least that a staging buffer must hold

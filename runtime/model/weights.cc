@@ -8,6 +8,7 @@
 
 #include "runtime/base/utf8.h"
 #include "runtime/model/decoder_tensors.h"
+#include "runtime/model/substitutes.h"
 #include "runtime/model/weight_places.h"
 
 namespace headrace {
@@ -249,6 +250,11 @@ void refuse_unused(const Checkpoint& checkpoint) {
 
 }  // namespace
 
+void place_layer(const Checkpoint& checkpoint, int64_t index, LayerWeights* w, WeightPlaces* places) {
+  const ModelConfig& c = checkpoint.config();
+  place_layer({checkpoint, str("model.layers.", index, ".")}, c.layer(index), c.hidden, w, places);
+}
+
 Weights Weights::place(const Checkpoint& checkpoint, Backend backend, const WeightStoreOptions& options) {
   refuse_unused(checkpoint);
   const ModelConfig& c = checkpoint.config();
@@ -277,6 +283,8 @@ Weights Weights::place(const Checkpoint& checkpoint, Backend backend, const Weig
   }
   if (c.tied_head) body->head = body->embedding;
   body->all_bytes = body->store.bytes();
+  body->checkpoint = &checkpoint;
+  body->possible = possible_substitutes_of(checkpoint, body->store, backend);
   return Weights(std::move(body));
 }
 
@@ -305,9 +313,16 @@ void Weights::allocate(Device& device, const WeightPlacement& placement) {
   body_->host_layers = placement.host_layers;
   body_->experts_alone = placement.experts_alone;
   body_->allocated = true;
+  try {
+    set_substitute(device, placement.substitute);
+  } catch (...) {
+    release();
+    throw;
+  }
 }
 
 void Weights::release() {
+  body_->substitutes.reset();
   body_->store.release();
   body_->host_layers = 0;
   body_->experts_alone = false;
@@ -377,11 +392,6 @@ uint64_t Weights::layers_bytes() const {
       bytes += stored_bytes(*weight);
   }
   return bytes;
-}
-
-bool Weights::load(const Checkpoint& checkpoint, Device& device, Progress* progress,
-                   const std::atomic<bool>* interrupt) {
-  return body_->store.load(checkpoint, device, "loading weights", progress, interrupt);
 }
 
 }  // namespace headrace

@@ -100,11 +100,19 @@ struct WeightPlacement {
   int64_t host_layers = 0;      // the last layers' weights are in pinned host memory, in the device's layout
   bool experts_alone = false;   // of these layers the experts' matrices alone, and a shared one's
   bool host_embedding = false;  // so are the embeddings, if they may be
+  // Those layers have substitutes of this type on the device, too. REQUIRES: it is one of Weights::substitutes().
+  std::optional<WeightType> substitute{};
 };
+
+class Substitutes;
 
 class Weights {
  public:
-  // Checks names and shapes and lays out the whole. It has no memory yet. `checkpoint` must outlive load().
+  ~Weights();
+  Weights(Weights&&) noexcept;
+  Weights& operator=(Weights&&) noexcept;
+  // Checks names and shapes and lays out the whole. It has no memory yet. `checkpoint` must outlive allocate() and
+  // load().
   static Weights place(const Checkpoint& checkpoint, Backend backend, const WeightStoreOptions& options);
   // The same with all memory on the device.
   static Weights reserve(const Checkpoint& checkpoint, Device& device, const WeightStoreOptions& options);
@@ -115,7 +123,7 @@ class Weights {
   bool allocated() const { return body_->allocated; }
   // False if `interrupt` was set on the way: then nothing is loaded. `progress` and `interrupt` may be null.
   bool load(const Checkpoint& checkpoint, Device& device, Progress* progress, const std::atomic<bool>* interrupt);
-  bool loaded() const { return body_->store.loaded(); }
+  bool loaded() const;
   // The embeddings, of which a step reads a row for each token, may be in pinned host memory unless the head is tied to
   // them. Bytes of the device that they take, or would take, and would leave; 0: they have to stay, or have left.
   uint64_t movable_bytes() const;
@@ -123,14 +131,14 @@ class Weights {
   uint64_t embedding_bytes() const { return body_->store.part_bytes(0); }  // wherever they are
   // REQUIRES: movable_bytes(); loaded; the device is idle.
   void move_embedding_to_host(Device& device);
-  uint64_t staging_bytes() const { return body_->store.staging_bytes(); }  // as WeightStore
+  uint64_t staging_bytes() const;  // as WeightStore
   const WeightDamage& damage() const { return body_->store.damage(); }
 
   const WeightStoreOptions& options() const { return body_->store.options(); }
   DType dtype() const { return body_->store.dtype(); }  // of vectors and of matrices that are not kept in blocks
   bool keeps_blocks() const { return body_->store.keeps_blocks(); }
   std::optional<WeightType> quantises_to() const { return body_->store.quantises_to(); }
-  uint64_t bytes() const { return body_->store.bytes(); }  // of the device
+  uint64_t bytes() const { return body_->store.bytes() + substitute_bytes(); }  // of the device
   std::vector<WeightTypeUse> types() const { return body_->store.types(); }
   uint64_t layers_bytes() const;  // of the layers' matrices but their experts': stored_bytes()
   const LayerWeights& layer(int64_t index) const { return body_->layers[static_cast<size_t>(index)]; }
@@ -153,7 +161,19 @@ class Weights {
   std::vector<std::span<const std::byte>> host_parts(int64_t layer) const;
   // The layer, if these have been copied to `data`, one after another.
   LayerWeights layer_at(int64_t layer, const std::byte* data) const;
-  uint64_t all_bytes() const { return body_->all_bytes; }  // of all tiers
+  uint64_t all_bytes() const { return body_->all_bytes; }  // of all tiers, without substitutes
+
+  // ---- substitutes of those layers ----
+  // Of all layers, for sizes and types, the most bits first: they have no memory. None: the model has experts, or no
+  // type has fewer bits than its layers.
+  const std::vector<std::unique_ptr<Substitutes>>& possible_substitutes() const { return body_->possible; }
+  const Substitutes* possible_substitutes(WeightType type) const;  // null: not among them
+  std::optional<WeightType> substitute() const;                    // of the layers in host memory now
+  uint64_t substitute_bytes() const;
+  // Frees or reserves them, where the layers stay as they are; then they are not loaded. As allocate() and release().
+  void set_substitute(Device& device, std::optional<WeightType> type);
+  // What partial steps multiply: a layer's substitute, or itself where it has none.
+  const LayerWeights& partial_layer(int64_t index) const;
 
  private:
   struct LayerParts {                         // of the store, one behind the other
@@ -162,7 +182,8 @@ class Weights {
   };
   // Views point to each other's memory, so it stays where it is.
   struct Body {
-    explicit Body(const WeightStoreOptions& options, Backend backend) : store(options, backend) {}
+    Body(const WeightStoreOptions& options, Backend backend);
+    ~Body();
     void bind();
     std::vector<size_t> parts_that_leave(int64_t layer, bool without_rest) const;
 
@@ -179,6 +200,9 @@ class Weights {
     int64_t host_layers = 0;
     bool experts_alone = false;
     uint64_t all_bytes = 0;
+    const Checkpoint* checkpoint = nullptr;
+    std::vector<std::unique_ptr<Substitutes>> possible;
+    std::unique_ptr<Substitutes> substitutes;  // null: there are none
   };
   explicit Weights(std::unique_ptr<Body> body) : body_(std::move(body)) {}
 

@@ -35,7 +35,7 @@ void PassAttention::run(const Pass& pass, const LayerWeights& layer, const State
   const bool window = at.group == StateGroup::kWindow;
   const RecentRows& recent = window ? scope.sequence.windows()->recent() : cache.recent();
   const RecentRows::Views tail = recent.views(at.place);
-  const bool partial = scope.mode == StepMode::kPartial && !window;
+  const bool partial = scope.mode == StepMode::kPartial && !window && !scope.sequence.partial()->exact();
   PrefixAttentionParams params =
       attend_tail({.shape = attention_shape(pass, layer.spec.attention()),
                    .q = pass.work.qkv,

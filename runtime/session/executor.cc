@@ -152,10 +152,8 @@ void Executor::play_pass() {
     run_pass(pass);
     if (on_device_) accept_proposed();
   };
-  link_.begin_pass();
-  if (scope_.streamer != nullptr) scope_.streamer->begin_step(sequence_.cache().sealed_segments());
-  link_.pump();
-  const bool streams = scope_.streamer != nullptr || layers_.streams();
+  begin_link_pass();
+  const bool streams = scope_.streamer != nullptr || (layers_.streams() && !multiplies_substitutes());
   if (streams || scope_.mode == StepMode::kRefresh || !options_.graphs) {  // each refresh chooses among more blocks
     enqueue();
   } else {
@@ -164,6 +162,13 @@ void Executor::play_pass() {
     replay_.run(compute_, {step_rows_, segments, window_slots_end(), (on_device_ ? 2 : 0) + (partial ? 1 : 0)},
                 enqueue);
   }
+}
+
+// A pass that multiplies substitutes uses nothing of the link, whose rings wait for the next pass that does.
+void Executor::begin_link_pass() {
+  if (!multiplies_substitutes()) link_.begin_pass();
+  if (scope_.streamer != nullptr) scope_.streamer->begin_step(sequence_.cache().sealed_segments());
+  link_.pump();
 }
 
 Ranked Executor::grow(const Tree& tree, int64_t first, int32_t followed) {
@@ -183,9 +188,8 @@ Ranked Executor::grow(const Tree& tree, int64_t first, int32_t followed) {
     run_pass(pass);
     draw_.rank(pass);
   };
-  link_.begin_pass();
-  link_.pump();
-  if (options_.graphs && !layers_.streams()) {
+  begin_link_pass();
+  if (options_.graphs && (!layers_.streams() || multiplies_substitutes())) {
     growth_replay_.run(compute_, {pass.rows, partial_segments(), window_slots_end(), 0}, enqueue);
   } else {
     enqueue();
@@ -220,11 +224,14 @@ void Executor::run_pass(const Pass& pass) {
                 .out = buffers_.step().hidden,
                 .factor = embedding_factor(config_, weights_.dtype())},
                compute_);
+  const bool substitutes = multiplies_substitutes();
   for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
     const TraceSpan inside(compute_, {"layer", layer});
     const StatePlace at = layout_.groups().at(layer);
     show_draft(layer, pass.rows);
-    const LayerWeights& weights = slabs_ ? slabs_->layer(layer) : layers_.use(layer, compute_);
+    const LayerWeights& weights = slabs_        ? slabs_->layer(layer)
+                                  : substitutes ? weights_.partial_layer(layer)
+                                                : layers_.use(layer, compute_);
     if (at.group == StateGroup::kRecurrent) {
       qkv_product(pass, weights, buffers_.step().hidden);
       recurrence_.run(pass, weights, at.place, scope_);
@@ -236,7 +243,7 @@ void Executor::run_pass(const Pass& pass) {
       gate_output(pass, weights);
     }
     layer_output(pass, weights, buffers_.step().hidden);
-    layers_.done(layer, compute_);
+    if (!substitutes) layers_.done(layer, compute_);
   }
   show_draft(config_.layer_count(), pass.rows);
   draw_.samples(pass, scores());
@@ -252,6 +259,7 @@ int64_t Executor::prefix_segments() const { return segments_for(tail_begin(scope
 
 // The same for a partial step.
 int64_t Executor::partial_segments() const {
+  if (sequence_.partial()->exact()) return prefix_segments();
   return static_cast<int64_t>(sequence_.partial()->segments(0, scope_.deepest_position).size());
 }
 

@@ -87,6 +87,8 @@ class Executor {
   Pass decode_pass() const;
   void play_pass();
   void run_pass(const Pass& pass);
+  bool multiplies_substitutes() const { return scope_.mode == StepMode::kPartial && plan_.memory.substitutes(); }
+  void begin_link_pass();
   void show_draft(int64_t layer, int64_t rows) const;
   bool scores() const { return options_.log_probs == LogProbs::kComputed && !scope_.grows; }
   void accept_proposed();

@@ -216,7 +216,7 @@ void SessionLayout::plan_work(PlanInput* input) const {
   const PromptShape prompt = planned_prompt();
   const uint64_t prefill = carved_bytes([&](BumpAllocator& allocator) { carve_prefill(prompt, allocator); });
   const auto products = [&](int64_t rows, ProductPath path) {
-    return product_bytes(config_, weights_, compute_, device_.threads(), rows, path);
+    return product_bytes(config_, weights_, compute_, device_.threads(), rows, path, substitute().has_value());
   };
   const int64_t group = std::min(prompt.computed(), prefill_group());
   uint64_t prefill_products = products(group, ProductPath::kPrefill);
@@ -245,10 +245,12 @@ void SessionLayout::plan_work(PlanInput* input) const {
 uint64_t SessionLayout::partial_work_bytes() const {
   if (!partial_on()) return 0;
   const PartialShape& partial = options_.partial.shape;
+  if (partial.exact) return 0;
   if (partial.copy) return RowCopy::work_bytes(shape_, options_.context_tokens);
   return PartialKv::work_bytes(shape_, partial, options_.context_tokens);
 }
 uint64_t SessionLayout::partial_pinned_bytes() const {
+  if (options_.partial.shape.exact) return 0;
   if (options_.partial.shape.copy) return RowCopy::pinned_bytes(shape_, options_.context_tokens);
   return PartialKv::pinned_bytes(shape_);
 }

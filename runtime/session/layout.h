@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "cache/memory_plan.h"
@@ -70,6 +71,8 @@ class SessionLayout {
   PlanInput plan_input() const;
 
   bool partial_on() const { return options_.partial_on(); }
+  // The type of what layers in host memory have on the device for partial steps. None: these steps stream them, too.
+  std::optional<WeightType> substitute() const { return partial_on() ? options_.substitute : std::nullopt; }
   // The context length from which on steps may be partial; 0: never in this run.
   int64_t partial_from() const { return partial_on() ? options_.partial.shape.least_context() : 0; }
   int64_t pass_rows() const;  // of the largest pass

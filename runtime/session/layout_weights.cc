@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "runtime/session/expert_slabs.h"
+#include "runtime/model/substitutes.h"
 #include "runtime/session/layout.h"
 
 namespace headrace {
@@ -14,10 +15,12 @@ void SessionLayout::add_weights(PlanInput* input) const {
   weights.all_in_host = options_.weights == WeightsPlace::kHost;
   weights.experts = experts_input(weights_, device_.backend());
   weights.experts_alone = weights_.experts_alone();
-  uint64_t device = 0, host = 0, stay = whole_pages(weights_.all_bytes());
+  const Substitutes* const substitutes = substitute() ? weights_.possible_substitutes(*substitute()) : nullptr;
+  uint64_t device = weights_.substitute_bytes(), host = 0, stay = whole_pages(weights_.all_bytes());
   for (int64_t i = 0; i < weights_.layer_count(); ++i) {
     const uint64_t bytes = weights_.layer_bytes(i), there = weights_.host_bytes(i);
     weights.bytes.push_back(bytes);
+    if (substitutes != nullptr) weights.substitutes.push_back(substitutes->layer_bytes(i));
     stay -= bytes;
     device += bytes - there;
     host += there;

@@ -62,7 +62,9 @@ struct SessionOptions {
   int64_t grow_rows = 0;                 // most nodes that one call of grow() computes; 0: it is not called
   int64_t drawn_rows = kDrawnRows;       // more: for tests that read the logits of all rows
   PartialOptions partial{};              // off: every step reads the full KV
-  int64_t most_pending = kMaxPending;    // tokens that partial steps may leave pending
+  // Of layers in host memory, for partial steps; one of Weights::possible_substitutes(). None: they have none.
+  std::optional<WeightType> substitute{};
+  int64_t most_pending = kMaxPending;  // tokens that partial steps may leave pending
   // With an int8 copy: stream remainders instead of rows. None: on a GPU only. Set by tests and benches.
   std::optional<bool> remainders{};
   PrefixRun* prefix = nullptr;     // saved prefixes to read and to save; outlives the run

@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/kv/exact_rows.h"
 #include "runtime/kv/partial_kv.h"
 #include "runtime/kv/row_copy.h"
 
 namespace headrace {
 namespace {
 
-std::unique_ptr<PartialRows> make_partial_rows(const SessionLayout& layout, bool late) {
+std::unique_ptr<PartialRows> make_partial_rows(const SessionLayout& layout, const KvCache& cache, bool late) {
   const PartialOptions& partial = layout.options().partial;
+  if (partial.shape.exact) return std::make_unique<ExactRows>(cache);
   const int64_t context = layout.options().context_tokens;
   if (partial.shape.copy) {
     return std::make_unique<RowCopy>(layout.device(), layout.shape(), partial.shape, context, late);
@@ -72,7 +74,7 @@ void Sequence::allocate() {
   if (layout.keeps_states() && !snapshots_) {
     snapshots_ = std::make_unique<StateSnapshots>(layout.device(), layout.snapshot_shape());
   }
-  if (layout.partial_on()) partial_ = make_partial_rows(layout, plan_.memory.late_partial);
+  if (layout.partial_on()) partial_ = make_partial_rows(layout, *cache_, plan_.memory.late_partial);
   if (draft() != nullptr) {
     draft()->allocate(layout.compute());
     draft()->attach(*cache_);

@@ -69,7 +69,8 @@ struct Speculation {
   std::vector<int64_t> offered_by_depth, accepted_by_depth;
   double draft_ms = 0, verify_ms = 0;
   VerifyMode verify = VerifyMode::kFull;
-  std::string partial_kv{};     // what partial steps read: "blocks", "int4", "int8"; empty: there are none
+  std::string partial_kv{};     // what partial steps read: "blocks", "int4", "int8", "exact"; empty: there are none
+  std::string substitute{};     // of layers in host memory, for partial steps: "Q4_K"; empty: they have none
   std::array<Kind, 3> kinds{};  // by StepMode
   VerifyOutcome verify_outcome{};
   std::vector<Age> by_age{};  // of runs with partial steps
@@ -114,6 +115,7 @@ struct Speculation {
     type = more.type;
     verify = more.verify;
     partial_kv = more.partial_kv;
+    substitute = more.substitute;
     for (size_t i = 0; i < kinds.size(); ++i) kinds[i].add(more.kinds[i]);
     steps += more.steps;
     proposed += more.proposed;

@@ -147,6 +147,15 @@ TEST_F(ProgramTest, ExitCodesAndMessagesNameFileAndValue) {
        4,
        {"64.00 KiB", "a ring of two layers", "raise --vram"}},
       {{"generate", "-m", model_, "-p", "x", "--weights-place", "disk"}, 2, {"--weights-place", "disk"}},
+      {{"generate", "-m", model_, "-p", "x", "--weights-substitute", "q2_k"},
+       2,
+       {"--weights-substitute", "q2_k", "auto, none, q8_0, q6_k, q5_k"}},
+      {{"generate", "-m", model_, "-p", "x", "--weights-substitute", "q4_k"},
+       2,
+       {"--weights-substitute", "Q4_K takes no less than the layers of"}},
+      {{"generate", "-m", model_, "-p", "x", "--weights-substitute", "q8_0", "--verify", "approximate"},
+       2,
+       {"--weights-substitute", "Q8_0 is not for --verify approximate"}},
       {{"generate", "-m", model_, "-p", "x", "--spill", folder + "/gone:1GiB"}, 5, {folder + "/gone:"}},
       {{"generate", "-m", model_, "-p", "x", "--spill", hello}, 5, {hello, "(ENOTDIR)", "name a folder"}},
       {{"generate", "-m", model_, "-p", "x", "--trace", folder + "/gone/t.json"}, 5, {folder + "/gone/t.json"}},
@@ -182,6 +191,28 @@ TEST_F(ProgramTest, SaysTheSameWithItsWeightsInHostMemory) {
   const uint64_t bytes = there["memory"]["host_weights_bytes"];
   EXPECT_GT(bytes, 0u);
   EXPECT_GE(there["transfers"]["decode_h2d_bytes"], bytes * 7);  // of each step
+}
+
+TEST_F(ProgramTest, SaysTheSameWithSubstitutes) {
+  const auto say = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"-p", "Hello", "--no-chat-template", "-n", "24", "--ignore-eos", "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Finished finished = run("generate", args);
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    return json::parse(finished.out);
+  };
+  const json usual = say({});
+  const json there = say({"--weights-place", "host", "--weights-substitute", "q8_0"});
+  EXPECT_EQ(there["token_ids"], usual["token_ids"]);
+  EXPECT_FALSE(usual["memory"].contains("substitute_bytes"));
+  EXPECT_GT(there["memory"]["substitute_bytes"], 0);
+  EXPECT_EQ(there["speculation"]["verify"], "lossless");
+  EXPECT_EQ(there["speculation"]["partial_kv"], "exact");
+  EXPECT_EQ(there["speculation"]["weights_substitute"], "Q8_0");
+  EXPECT_GT(there["speculation"]["modes"]["partial"]["steps"], 0);
+  const json none = say({"--weights-place", "host", "--weights-substitute", "none"});
+  EXPECT_EQ(none["token_ids"], usual["token_ids"]);
+  EXPECT_FALSE(none["memory"].contains("substitute_bytes"));
 }
 
 // A run that host memory has no room for says what a disk would do, and with one says what it would have said.

@@ -18,6 +18,7 @@ namespace headrace {
 // blocks of 4,096 tokens and with copies, 61,440 tokens and more, and as it is with an int8 copy on a CPU
 // (docs/measuring.md, "Lossless partial verification").
 constexpr double usual_rejected_share(const PartialShape& partial) {
+  if (partial.exact) return 0;
   if (!partial.copy) return 0.11;
   return partial.copy == DType::kInt4 ? 0.034 : 0.014;
 }
@@ -25,7 +26,7 @@ constexpr double usual_rejected_share(const PartialShape& partial) {
 // The same of a tree, which keeps second choices: the rate with which the forecast below and the measured times of
 // steps give the tokens/s that were measured, without a draft and with EAGLE-3 (docs/measuring.md, as above).
 constexpr double usual_loss_rate(const PartialShape& partial, bool tree, bool drafts) {
-  if (!tree) return usual_rejected_share(partial);
+  if (!tree || partial.exact) return usual_rejected_share(partial);
   if (!partial.copy) return drafts ? 0.09 : 0.07;
   if (partial.copy == DType::kInt4) return drafts ? 0.03 : 0.016;
   return drafts ? 0.0075 : 0.0025;
@@ -33,9 +34,10 @@ constexpr double usual_loss_rate(const PartialShape& partial, bool tree, bool dr
 
 // The nodes that a refresh verifies of a tree for each partial step before it (bench/results/partial_h100_copies.json
 // and partial_h200_quarter_streamed.json). A step keeps second choices, and blocks err more often than copies.
+// Substitutes of weights are taken to err like an int4 copy.
 constexpr double usual_kept_nodes(const PartialShape& partial, bool drafts) {
-  if (!partial.copy) return drafts ? 17 : 15;
-  if (partial.copy == DType::kInt4) return drafts ? 6 : 3.8;
+  if (partial.has_blocks()) return drafts ? 17 : 15;
+  if (partial.exact || partial.copy == DType::kInt4) return drafts ? 6 : 3.8;
   return drafts ? 4 : 3.4;
 }
 
@@ -46,7 +48,9 @@ inline double confirmed_of_chain(double pending, double rejected_share) {
 
 class ChainForecast {
  public:
-  explicit ChainForecast(const PartialShape& partial) : usual_(usual_rejected_share(partial)) {}
+  // `usual_share`: of other runs, above 0.
+  explicit ChainForecast(double usual_share) : usual_(usual_share) {}
+  explicit ChainForecast(const PartialShape& partial) : ChainForecast(usual_rejected_share(partial)) {}
 
   // A partial step that added `tokens` pending tokens.
   void record_partial(int64_t tokens) { step_tokens_.add(static_cast<double>(tokens)); }

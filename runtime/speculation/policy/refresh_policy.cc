@@ -43,7 +43,7 @@ void RefreshPolicy::compare(double cycle_ms, int64_t tokens) {
 
 double RefreshPolicy::refresh_ms(double rows) const {
   if (refresh_.known()) return refresh_.at(rows);
-  return full_.known() ? full_.value() : kFirstRefresh * partial_.value();
+  return full_.known() ? full_.value() : first_refresh_ * partial_.value();
 }
 
 bool RefreshPolicy::pays(const Growth& growth) const {

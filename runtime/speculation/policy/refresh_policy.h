@@ -21,9 +21,13 @@ struct StepCosts {
 
 class RefreshPolicy {
  public:
-  // `streams`: a refresh waits for the link. `given` is for benches.
-  explicit RefreshPolicy(bool streams, const StepCosts& given = {})
-      : given_(given), streams_(streams), full_left_(streams ? 0 : kFirstFull) {}
+  // `streams`: a refresh waits for the link. `given` is for benches. `refresh_steps`: partial steps that a refresh is
+  // predicted to cost; 0: unknown.
+  explicit RefreshPolicy(bool streams, const StepCosts& given = {}, double refresh_steps = 0)
+      : given_(given),
+        streams_(streams),
+        first_refresh_(refresh_steps > 0 ? refresh_steps : kFirstRefresh),
+        full_left_(streams ? 0 : kFirstFull) {}
 
   // The next step should read the full KV: nothing is pending, and partial steps are not known to pay.
   bool full() const { return steps_ == 0 && full_left_ > 0; }
@@ -44,7 +48,7 @@ class RefreshPolicy {
   void record_refresh(double ms, int64_t rows, double expected, int64_t tokens);
 
  private:
-  static constexpr double kFirstRefresh = 20;  // the cost of a refresh in partial steps, while it is unknown
+  static constexpr double kFirstRefresh = 20;  // the cost of a refresh in partial steps, while nothing is known of it
   static constexpr double kForget = 0.95;      // decay of a refresh's weight per refresh
   static constexpr double kOwn = 3;            // weight of the coming refresh, in refreshes, beside the previous ones
   static constexpr int64_t kFirstFull = 2, kFirstPause = 32, kLongestPause = 1024;  // full steps
@@ -54,6 +58,7 @@ class RefreshPolicy {
 
   const StepCosts given_;
   const bool streams_;
+  const double first_refresh_;
   RunningCost partial_, full_;
   RunningLine refresh_;
   RunningMean full_tokens_, cycle_, cycle_tokens_;
