@@ -403,5 +403,18 @@ TEST(WindowRefusals, DraftsThatReadTheLastLayer) {
                                 [&] { const Engine refused(o); });
 }
 
+TEST(WindowRefusals, TwoTypesWhereKeysAreMadeOfValues) {
+  EngineOptions o;
+  o.model = testing::tiny_model("gemma4");
+  o.device = {.choice = DeviceChoice::kCpu, .threads = 2};
+  o.want_tokenizer = false;
+  o.cache_type_k = DType::kF16;
+  testing_support::expect_error(ExitCode::kUsage, "--cache-type-k",
+                                {"is f16 and --cache-type-v is f32", "made of its values"},
+                                [&] { const Engine refused(o); });
+  o.cache_type_v = DType::kF16;
+  const Engine accepted(o);
+}
+
 }  // namespace
 }  // namespace headrace
