@@ -337,7 +337,8 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
   const bool blocks = partial && pass.partial.has_blocks(), copy = partial && pass.partial.copy;
   const int64_t rows = blocks ? std::min(pass.partial.rows(), pass.committed) : pass.committed;
   const RowShape& stored = in.model.rows;
-  const RowShape shape = blocks ? stored.exact() : copy ? copy_rows(stored, *pass.partial.copy) : stored;
+  const RowShape full = blocks || stored.values_alone ? stored.exact() : stored;  // attention reads K that is made, too
+  const RowShape shape = copy ? copy_rows(stored, *pass.partial.copy) : full;
   cost.weight_bytes = in.model.step_bytes(pass.queries);
   const RowShape windows = in.model.window_rows();  // exact in every step
   const int64_t seen = std::min(in.model.window, pass.committed);
@@ -359,6 +360,8 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
       attention_ms(in, pass.queries, blocks || !in.rates.gpu ? rows : tail_begin(rows), shape) +
       attention_ms(in, pass.queries, in.rates.gpu ? std::min(seen, tail_begin(pass.committed)) : seen, windows) +
       chunks_ms(in, schedule, bytes.made_values) + recurrent_step_ms(in.model.recurrent, pass, in.rates);
+  // Values that arrive are read, and as many keys written.
+  if (stored.values_alone) cost.device_ms += gb_ms(2 * static_cast<double>(schedule.bytes()), in.rates.kv_gb_per_s);
   cost.state_bytes = in.model.recurrent.state_bytes();
   cost.beside = in.rates.gpu;
   return cost;

@@ -29,7 +29,7 @@ struct Shares {
 
 bool may_have_remainders(const PlanInput& in) {
   return in.remainders && in.partial.copy == DType::kInt8 && in.rows.k_type == DType::kBF16 &&
-         in.rows.v_type == DType::kBF16 && in.rows.head_dim % 8 == 0;
+         in.rows.v_type == DType::kBF16 && in.rows.head_dim % 8 == 0 && !in.rows.values_alone;
 }
 
 uint64_t slot_bytes(const PlanInput& in) {
@@ -97,6 +97,11 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   plan.host_bytes = u(plan.host_layers) * plan.placement.host_bytes();
   plan.disk_bytes = u(plan.host_layers) * plan.placement.disk_bytes();
   plan.resident_bytes = layers * segments_bytes(in.rows, 0, plan.segments) - plan.host_bytes - plan.disk_bytes;
+  if (in.rows.values_alone) {
+    plan.resident_key_bytes = plan.resident_bytes;
+    plan.active_key_bytes = plan.active_bytes;
+    plan.ring_key_bytes = plan.ring_slot_bytes;
+  }
   plan.tail_bytes = layers * u(kTailRingRows) * exact.bytes();
   plan.pass_bytes = layers * u(in.pass_rows) * exact.bytes();
   plan.partial_bytes = in.partial.bytes(exact, in.context_rows);
@@ -108,9 +113,9 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   plan.host_embedding_bytes = in.host_embedding_bytes;
   const int64_t built = segments_for(in.prompt_rows);
   const auto largest = [&](const RowShape& rows, const RowShape& windows) {
-    return std::max(segments_bytes(rows, 0, built), segments_bytes(windows, 0, built));
+    return std::max(readable_bytes(rows, 0, built), readable_bytes(windows, 0, built));
   };
-  plan.layer_buffer_bytes = largest(exact, in.window_rows.exact());
+  plan.layer_buffer_bytes = largest(in.rows.built(), in.window_rows.built());
   plan.stored_layer_bytes = in.rows.has_low_bit() ? largest(in.rows, in.window_rows) : 0;
   if (plan.disk_bytes > 0) {
     plan.disk_slots = in.disk_slots > 0 ? in.disk_slots : kDefaultDiskSlots;
@@ -128,14 +133,15 @@ uint64_t prefill_bytes(const PlanInput& in, const MemoryPlan& plan) {
          in.prefill_work.bytes + (plan.host_experts_alone ? plan.weights_ring_bytes() : 0);
 }
 uint64_t decode_bytes(const PlanInput& in, const MemoryPlan& plan) {
-  return whole_pages(u(plan.ring_slots) * plan.ring_slot_bytes) + in.decode_work.bytes + plan.expert_slab_bytes;
+  return whole_pages(u(plan.ring_slots) * plan.ring_slot_bytes) + whole_pages(plan.ring_key_bytes) +
+         in.decode_work.bytes + plan.expert_slab_bytes;
 }
 
 MemoryPlan planned(const PlanInput& in, Shares shares) {
   MemoryPlan plan = plan_with(in, shares);
-  const uint64_t lasting = whole_pages(plan.resident_bytes) + whole_pages(plan.tail_bytes) +
-                           whole_pages(plan.pass_bytes) + whole_pages(plan.active_bytes) + plan.remainder_work_bytes +
-                           (plan.host_experts_alone ? 0 : plan.weights_ring_bytes());
+  const uint64_t lasting = whole_pages(plan.resident_bytes + plan.resident_key_bytes) + whole_pages(plan.tail_bytes) +
+                           whole_pages(plan.pass_bytes) + whole_pages(plan.active_bytes + plan.active_key_bytes) +
+                           plan.remainder_work_bytes + (plan.host_experts_alone ? 0 : plan.weights_ring_bytes());
   const uint64_t partial = whole_pages(plan.partial_bytes) + whole_pages(plan.index_bytes);
   plan.decode_vram_bytes = lasting + decode_bytes(in, plan) + partial;
   plan.vram_bytes =
@@ -193,6 +199,7 @@ std::vector<PlanLine> lines_of(const PlanInput& in, const MemoryPlan& plan) {
       {"KV cache, tail", Tier::kVram, plan.tail_bytes},
       {"KV cache, rows of one pass", Tier::kVram, plan.pass_bytes},
       {"KV cache, active segment", Tier::kVram, plan.active_bytes},
+      {"keys made of these values", Tier::kVram, plan.resident_key_bytes + plan.active_key_bytes},
       {partial_label(in, plan), Tier::kVram, plan.partial_bytes},
       {"block summaries", Tier::kVram, plan.index_bytes},
       {"rows made of the copy and what it lacks", Tier::kVram, plan.remainder_work_bytes},

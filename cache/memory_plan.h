@@ -106,6 +106,8 @@ struct MemoryPlan {
   uint64_t disk_slot_bytes = 0;
   uint64_t resident_bytes = 0, host_bytes = 0, disk_bytes = 0, active_bytes = 0, tail_bytes = 0, pass_bytes = 0,
            layer_buffer_bytes = 0;
+  // Where segments have V alone, their K on the device: of the resident and the active ones, and of a slot of the ring.
+  uint64_t resident_key_bytes = 0, active_key_bytes = 0, ring_key_bytes = 0;
   uint64_t stored_layer_bytes = 0;  // the layer that prefill builds in its stored types, too; 0: no type is low-bit
   uint64_t partial_bytes = 0, index_bytes = 0;  // the partial KV, and the summaries of all blocks, if it has blocks
   // The partial KV is allocated once prefill's memory is free, and filled by a pass over the full KV. With blocks,

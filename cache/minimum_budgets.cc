@@ -118,6 +118,7 @@ std::string raise(const PlanInput& in, Budget budget, uint64_t bytes) {
 
 bool fits_as_int8(PlanInput in) {
   in.rows.k_type = in.rows.v_type = DType::kInt8;
+  in.rows.values_alone = false;
   return try_plan(in).has_value();
 }
 

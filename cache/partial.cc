@@ -19,6 +19,7 @@ RowShape copy_rows(const RowShape& shape, DType type) {
   CHECK(copy_type_fits(type, shape.head_dim), "head_dim=", shape.head_dim);
   RowShape copy = shape;
   copy.k_type = copy.v_type = type;
+  copy.values_alone = false;
   return copy;
 }
 

@@ -14,6 +14,7 @@ HEADRACE_BODIES(quantise_ring, QuantiseRingParams)
 HEADRACE_BODIES(commit_rows, CommitParams)
 HEADRACE_BODIES(fill_ring, FillRingParams)
 HEADRACE_BODIES(place_rows, PlaceRowsParams)
+HEADRACE_BODIES(make_keys, MakeKeysParams)
 HEADRACE_BODIES(encode_remainders, EncodeRemaindersParams)
 HEADRACE_BODIES(decode_remainders, DecodeRemaindersParams)
 

@@ -77,4 +77,26 @@ void place_rows(const PlaceRowsParams& params, ThreadPool& pool) {
   });
 }
 
+void make_keys(const MakeKeysParams& params, ThreadPool& pool) {
+  const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
+  const int64_t dim = params.head_dim, first = params.first != nullptr ? *params.first : 0;
+  std::array<float, static_cast<size_t>(kMaxRowHeadDim)> weight;
+  kernels.convert(params.weight_type, DType::kF32, params.weight, weight.data(), dim);
+  for (int64_t i = 0; i < params.count; ++i) {
+    const MakeKeysParams::Run& run = params.runs[i];
+    for_rows(pool, run.rows, params.kv_heads * dim * 2, [&](int64_t row) {
+      const int64_t position = params.positions != nullptr ? params.positions[row] : run.position + row;
+      CHECK(position >= 0 && position < params.table_rows, "position=", position, " table_rows=", params.table_rows);
+      std::array<float, static_cast<size_t>(kMaxRowHeadDim)> x;
+      for (int64_t head = 0; head < params.kv_heads; ++head) {
+        const int64_t place = (first + row) * run.row_stride + head * run.head_stride;
+        kernels.convert(params.type, DType::kF32, at(run.v, place, params.type), x.data(), dim);
+        for (int64_t j = 0; j < dim; ++j) x[static_cast<size_t>(j)] *= weight[static_cast<size_t>(j)];
+        kernels.rotate(DType::kF32, params.type, x.data(), params.cos_sin + position * dim,
+                       at(run.k, place, params.type), dim);
+      }
+    });
+  }
+}
+
 }  // namespace headrace::kernels::cpu

@@ -121,4 +121,21 @@ void place_rows(const PlaceRowsParams& params, Stream& stream) {
   dispatch(kernels::cpu::place_rows, kernels::cuda::place_rows, params, stream);
 }
 
+void make_keys(const MakeKeysParams& params, Stream& stream) {
+  CHECK(params.kv_heads > 0 && params.head_dim > 0 && params.head_dim % 2 == 0 && params.head_dim <= kMaxRowHeadDim,
+        "kv_heads=", params.kv_heads, " head_dim=", params.head_dim);
+  CHECK(!low_bit(params.type) && !low_bit(params.weight_type), dtype_name(params.type));
+  CHECK(params.count >= 0 && params.count <= (params.positions != nullptr ? 1 : kMaxKeyRuns), "count=", params.count);
+  CHECK(params.weight != nullptr && params.cos_sin != nullptr);
+  for (int64_t i = 0; i < params.count; ++i) {
+    const MakeKeysParams::Run& run = params.runs[i];
+    CHECK(run.rows >= 0 && run.position >= 0 && run.v != nullptr && run.k != nullptr, "rows=", run.rows,
+          " position=", run.position);
+    CHECK(params.positions != nullptr || run.position + run.rows <= params.table_rows, "positions ", run.position,
+          " + ", run.rows, " of a table of ", params.table_rows);
+  }
+  if (params.count == 0) return;
+  dispatch(kernels::cpu::make_keys, kernels::cuda::make_keys, params, stream);
+}
+
 }  // namespace headrace

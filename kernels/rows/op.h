@@ -110,6 +110,29 @@ struct PlaceRowsParams {
 };
 void place_rows(const PlaceRowsParams& params, Stream& stream);
 
+constexpr int64_t kMaxKeyRuns = 16;  // of one call
+// Makes rows of K of rows of V, where a layer's K and V are one projection (Gemma 4): with v = x / rms(x), which has no
+// weight, K is RoPE(v * weight). It is made of the row of V as that is stored, so that its bits depend on that row and
+// its position alone, wherever it is made. v * weight is not rounded.
+struct MakeKeysParams {
+  // Row i of head h is at (i + *first) * row_stride + h * head_stride elements of both.
+  struct Run {
+    const void* v;           // of `type`
+    void* k;                 // the same
+    int64_t position, rows;  // of the first row; REQUIRES: all in the table
+    int64_t row_stride, head_stride;
+  };
+  Run runs[kMaxKeyRuns];
+  int64_t count;
+  const int32_t* positions = nullptr;  // [rows] of the only run, device memory; null: those from run.position on
+  const int32_t* first = nullptr;      // [1], device memory; null: 0
+  const void* weight;                  // [head_dim], of weight_type
+  const float* cos_sin;                // [table_rows, head_dim], as of rope()
+  DType type, weight_type;
+  int64_t kv_heads, head_dim, table_rows;
+};
+void make_keys(const MakeKeysParams& params, Stream& stream);
+
 // ---- Remainders -----------------------------------------------------------------------------------------------------
 // What int8 rows lack of the bf16 rows that they were made from: with both, a segment has its exact bits again. A real
 // value takes 4.3 bits. cache/base.h has the layout.

@@ -1,5 +1,6 @@
 // Rows of a KV cache: into its ring and its active segment, and the rows of chosen chunks before a draft's window. A
 // thread processes chunks of eight elements. Compiled without contraction, like the CPU bodies: every FMA is explicit.
+#include <algorithm>
 #include <initializer_list>
 
 #include "kernels/cuda/chunk.cuh"
@@ -15,6 +16,9 @@ namespace {
 
 struct KvAligned {
   bool k, v;
+};
+struct KeysAligned {
+  bool k, v, table, weight;
 };
 
 // Grid: (layers x count) x kv_heads.
@@ -84,6 +88,40 @@ __global__ void __launch_bounds__(32) place_rows_kernel(PlaceRowsParams p, KvAli
            aligned.v);
 }
 
+// ---- make_keys ------------------------------------------------------------------------------------------------------
+
+// Grid: rows, runs; a block has all heads of a row.
+__global__ void __launch_bounds__(128) make_keys_kernel(const __grid_constant__ MakeKeysParams p, KeysAligned aligned) {
+  const MakeKeysParams::Run& run = p.runs[blockIdx.y];
+  const int64_t row = blockIdx.x, half = p.head_dim / 2;
+  if (row >= run.rows) return;
+  const int64_t position = p.positions != nullptr ? p.positions[row] : run.position + row;
+  device_check(position >= 0 && position < p.table_rows);
+  const float* const table = p.cos_sin + position * p.head_dim;
+  const int64_t from = ((p.first != nullptr ? *p.first : 0) + row) * run.row_stride;
+  const int each = static_cast<int>((half + kChunk - 1) / kChunk);  // chunks of half a head
+  for (int item = static_cast<int>(threadIdx.x); item < each * static_cast<int>(p.kv_heads);
+       item += static_cast<int>(blockDim.x)) {
+    const int64_t first = static_cast<int64_t>(item % each) * kChunk, place = from + item / each * run.head_stride;
+    const int count = chunk_count(half, first);
+    float a[kChunk], b[kChunk], wa[kChunk], wb[kChunk], c[kChunk], s[kChunk], x[kChunk], y[kChunk];
+    load_chunk(p.type, run.v, place + first, count, aligned.v, a);
+    load_chunk(p.type, run.v, place + half + first, count, aligned.v, b);
+    load_chunk(p.weight_type, p.weight, first, count, aligned.weight, wa);
+    load_chunk(p.weight_type, p.weight, half + first, count, aligned.weight, wb);
+    load_chunk(table + first, count, aligned.table, c);
+    load_chunk(table + half + first, count, aligned.table, s);
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j) {
+      const float turned = a[j] * wa[j], other = b[j] * wb[j];
+      x[j] = turned * c[j] - other * s[j];
+      y[j] = other * c[j] + turned * s[j];
+    }
+    store_chunk(p.type, run.k, place + first, count, aligned.k, x);
+    store_chunk(p.type, run.k, place + half + first, count, aligned.k, y);
+  }
+}
+
 // =====================================================================================================================
 
 // Whether chunks of rows of `length` elements are aligned in all of them (null: none has to be).
@@ -115,6 +153,25 @@ void place_rows(const PlaceRowsParams& params, Stream& stream) {
                              all_aligned(params.v_type, half, {params.sink_v, params.ring_v, params.v_out})};
   launch_on(cuda_stream(stream), "place_rows", {params.layers * rows, params.kv_heads, 32}, place_rows_kernel, params,
             aligned);
+}
+
+void make_keys(const MakeKeysParams& params, Stream& stream) {
+  const int64_t half = params.head_dim / 2;
+  int64_t rows = 0;
+  KeysAligned aligned = {.k = half % kChunk == 0,
+                         .v = half % kChunk == 0,
+                         .table = chunks_aligned(params.cos_sin, DType::kF32, half),
+                         .weight = chunks_aligned(params.weight, params.weight_type, half)};
+  for (int64_t i = 0; i < params.count; ++i) {
+    const MakeKeysParams::Run& run = params.runs[i];
+    rows = std::max(rows, run.rows);
+    for (const int64_t stride : {run.row_stride, run.head_stride}) {
+      aligned.k = aligned.k && chunks_aligned(run.k, params.type, stride);
+      aligned.v = aligned.v && chunks_aligned(run.v, params.type, stride);
+    }
+  }
+  if (rows == 0) return;
+  launch_on(cuda_stream(stream), "make_keys", {rows, params.count, 128}, make_keys_kernel, params, aligned);
 }
 
 }  // namespace headrace::kernels::cuda

@@ -37,6 +37,18 @@ std::string extend_hint(const ModelConfig& own, int64_t tokens) {
              enough ? ", or extend them as the model's card does: " + rope_flags_text(*card) : ".");
 }
 
+// Where K is made of V, both have one type.
+void check_cache_types(const ModelConfig& config, DType k_type, DType v_type) {
+  const bool one = std::any_of(config.layers.begin(), config.layers.end(), [](const LayerSpec& layer) {
+    return layer.has_attention() && layer.attention().k_is_v;
+  });
+  if (!one || k_type == v_type) return;
+  throw_error(ExitCode::kUsage, "--cache-type-k",
+              str("is ", dtype_name(k_type), " and --cache-type-v is ", dtype_name(v_type),
+                  ", but this model's keys are made of its values"),
+              "Give both the same type.");
+}
+
 }  // namespace
 
 void Engine::Impl::open() {
@@ -64,6 +76,8 @@ void Engine::Impl::open() {
       Weights::place(*checkpoint, device->backend(),
                      weight_options(options.weights, options.dtype, checkpoint->natural_dtype(), device->backend()));
   check_substitute(options, *weights, device->backend(), checkpoint->path());
+  check_cache_types(config, options.cache_type_k.value_or(weights->dtype()),
+                    options.cache_type_v.value_or(weights->dtype()));
   reserve_weights();
   use_first_draft();
   compute = device->make_stream("compute", StreamRole::kCompute);

@@ -9,9 +9,10 @@ namespace headrace {
 
 // With the whole capacity, so that a step's calls do not change with every row: no prefix extends beyond the last
 // committed row, and unwritten rows are finite.
-KvSegment segment_view(const RowShape& shape, const std::byte* data, int64_t index) {
+KvSegment segment_view(const RowShape& shape, const std::byte* data, int64_t index, const std::byte* keys) {
   const SegmentRange range = segment_range(index);
-  return {.k = data,
+  CHECK(shape.values_alone == (keys != nullptr), "values_alone=", shape.values_alone);
+  return {.k = shape.values_alone ? keys : data,
           .v = data + u(range.rows) * shape.k_bytes(),
           .position = static_cast<int32_t>(range.begin),
           .rows = static_cast<int32_t>(range.rows),
@@ -21,17 +22,21 @@ KvSegment segment_view(const RowShape& shape, const std::byte* data, int64_t ind
 KvCache::KvCache(Device& device, const RowShape& shape, const MemoryPlan& plan, int64_t pass_rows,
                  std::unique_ptr<KvBacking> backing)
     : shape_(shape),
-      exact_(shape.exact()),
       on_gpu_(device.backend() == Backend::kCuda),
       segments_(plan.segments),
       resident_(plan.resident_segments),
       host_layers_(plan.host_layers),
       active_stride_(plan.active_bytes / u(std::max<int64_t>(1, plan.host_layers))),
+      resident_bytes_(plan.resident_bytes),
+      active_bytes_(plan.active_bytes),
       open_(u(plan.host_layers), 0),
       recent_(device, shape, pass_rows),
       backing_(std::move(backing)) {
-  if (plan.resident_bytes > 0) resident_memory_ = device.allocate(plan.resident_bytes, "the resident KV cache");
-  if (plan.active_bytes > 0) active_memory_ = device.allocate(plan.active_bytes, "the KV cache's active segment");
+  const auto allocate = [&](uint64_t bytes, const char* what) {
+    return bytes > 0 ? device.allocate(bytes, what) : DeviceBuffer();
+  };
+  resident_memory_ = allocate(plan.resident_bytes + plan.resident_key_bytes, "the resident KV cache");
+  active_memory_ = allocate(plan.active_bytes + plan.active_key_bytes, "the KV cache's active segment");
 }
 
 KvCache::~KvCache() = default;
@@ -51,14 +56,23 @@ std::byte* KvCache::active_data(int64_t layer) const {
   return active_memory_.data() + u(std::min(layer, host_layers_)) * active_stride_;
 }
 
-KvSegment KvCache::resident_segment(int64_t layer, int64_t index) const {
-  CHECK(index < resident_segments(layer) && index <= sealed_segments());
-  return segment_view(shape_, resident_data(layer, index), index);
+std::byte* KvCache::keys_of(std::byte* data) const {
+  if (!shape_.values_alone) return nullptr;
+  const std::byte* const resident = resident_memory_.data();
+  const bool stays = resident != nullptr && data >= resident && data < resident + resident_bytes_;
+  return data + (stays ? resident_bytes_ : active_bytes_);
 }
 
-KvSegment KvCache::active_segment(int64_t layer) const {
-  return segment_view(shape_, active_data(layer), sealed_segments());
+KvSegment KvCache::view(std::byte* data, int64_t index) const {
+  return segment_view(shape_, data, index, keys_of(data));
 }
+
+KvSegment KvCache::resident_segment(int64_t layer, int64_t index) const {
+  CHECK(index < resident_segments(layer) && index <= sealed_segments());
+  return view(resident_data(layer, index), index);
+}
+
+KvSegment KvCache::active_segment(int64_t layer) const { return view(active_data(layer), sealed_segments()); }
 
 // ---- prefill ----
 
@@ -77,8 +91,9 @@ std::vector<Chunk> KvCache::kept_chunks(int64_t layer) const {
   return layer < host_layers_ ? backed_chunks(resident_, std::min(end, open_[u(layer)])) : std::vector<Chunk>();
 }
 
-std::byte* KvCache::segment_in_place(int64_t layer, int64_t index) const {
-  return shape_.has_low_bit() || index >= resident_segments(layer) ? nullptr : resident_data(layer, index);
+std::optional<KvSegment> KvCache::segment_in_place(int64_t layer, int64_t index) const {
+  if (shape_.has_low_bit() || index >= resident_segments(layer)) return std::nullopt;
+  return view(resident_data(layer, index), index);
 }
 
 bool KvCache::stores_on_disk(const BuiltRows& rows) const {
@@ -88,9 +103,9 @@ bool KvCache::stores_on_disk(const BuiltRows& rows) const {
 void KvCache::restore_layer(int64_t layer, const BuiltRows& rows, std::byte* stored, const Event& free,
                             Stream& compute) {
   const int64_t end = segments_for(rows_), resident = resident_segments(layer), stay = std::min(end, resident);
-  if (stay == end && segment_in_place(layer, 0) != nullptr) return;
+  if (stay == end && segment_in_place(layer, 0)) return;
   compute.wait(free);
-  if (stay > 0 && segment_in_place(layer, 0) == nullptr) {
+  if (stay > 0 && !segment_in_place(layer, 0)) {
     compute.copy(stored, resident_data(layer, 0), segments_bytes(shape_, 0, stay), Link::kWithinDevice,
                  {"kept, layer", layer});
   }
@@ -115,11 +130,9 @@ void KvCache::store_layer(int64_t layer, const BuiltRows& built_rows, const Buil
   Stream& out = backing_->out();
   const int64_t touched = segments_for(rows), active = segment_of(rows);  // active may be one past the last touched
   const int64_t resident = resident_segments(layer), stay = std::min(touched, resident);
-  const bool in_place = built_rows.kept > 0 && segment_in_place(layer, 0) != nullptr;
+  const bool in_place = built_rows.kept > 0 && segment_in_place(layer, 0);
   if (first < stay && !in_place) {
-    const uint64_t bytes = segments_bytes(shape_, first, stay);
-    out.copy(resident_data(layer, first), segments + segments_bytes(shape_, 0, first), bytes, Link::kWithinDevice,
-             {"resident, layer", layer});
+    copy_to_device(resident_data(layer, first), built, {first, stay}, {"resident, layer", layer});
   }
   const std::vector<Chunk> leaving = backed_chunks(std::max(first, resident), active);
   if (layer < host_layers_ && stores_on_disk(built_rows)) backing_->end_read_back(compute);
@@ -128,11 +141,11 @@ void KvCache::store_layer(int64_t layer, const BuiltRows& built_rows, const Buil
     if (chunk.tier == Tier::kHost) backing_->offload_chunk(layer, chunk, chunk_data(chunk));
   }
   if (active >= resident && active < touched) {
-    out.copy(active_memory_.data() + u(layer) * active_stride_, segments + segments_bytes(shape_, 0, active),
-             segments_bytes(shape_, active, active + 1), Link::kWithinDevice, {"open, layer", layer});
+    copy_to_device(active_memory_.data() + u(layer) * active_stride_, built, {active, active + 1},
+                   {"open, layer", layer});
   }
   if (layer < host_layers_) open_[u(layer)] = active;
-  fill_recent(layer, built_rows, built.exact);
+  fill_recent(layer, built_rows, built);
   encode_remainders(layer, active, built);
   for (const Chunk& chunk : leaving) {  // last: they may wait for the disk
     if (chunk.tier == Tier::kDisk) backing_->offload_chunk(layer, chunk, chunk_data(chunk));
@@ -164,12 +177,24 @@ void KvCache::encode_remainders(int64_t layer, int64_t end, const BuiltLayer& bu
   }
 }
 
-void KvCache::fill_recent(int64_t layer, const BuiltRows& built, const std::byte* exact) {
-  const auto segment = [&](int64_t index) -> const std::byte* {
-    const std::byte* const in_place = built.kept > 0 ? segment_in_place(layer, index) : nullptr;
-    return in_place != nullptr ? in_place : exact + segments_bytes(exact_, 0, index);
+// Segments of a layer that is built, to where they stay on the device, with the K that was made.
+void KvCache::copy_to_device(std::byte* to, const BuiltLayer& built, const Segments& of, TraceName what) {
+  const uint64_t before = segments_bytes(shape_, 0, of.first), bytes = segments_bytes(shape_, of.first, of.end);
+  backing_->out().copy(to, built.stored + before, bytes, Link::kWithinDevice, what);
+  std::byte* const keys = keys_of(to);
+  if (keys != nullptr) backing_->out().copy(keys, built.keys + before, bytes, Link::kWithinDevice, what);
+}
+
+void KvCache::fill_recent(int64_t layer, const BuiltRows& rows, const BuiltLayer& built) {
+  const RowShape shape = shape_.built();
+  const auto segment = [&](int64_t index) {
+    if (rows.kept > 0) {
+      if (const std::optional<KvSegment> there = segment_in_place(layer, index)) return *there;
+    }
+    const uint64_t before = segments_bytes(shape, 0, index);
+    return segment_view(shape, built.exact + before, index, built.keys != nullptr ? built.keys + before : nullptr);
   };
-  recent_.fill(layer, built.end, segment, backing_->out());
+  recent_.fill(layer, rows.end, segment, backing_->out());
 }
 
 KvCache::StoredSegment KvCache::stored_segment(int64_t layer, int64_t index, int64_t rows) {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,8 +24,8 @@
 
 namespace headrace {
 
-// Segment `index` as stored at `data`, with its whole capacity as rows.
-KvSegment segment_view(const RowShape& shape, const std::byte* data, int64_t index);
+// Segment `index` as stored at `data`, with its whole capacity as rows. `keys`: its K, where data has V alone.
+KvSegment segment_view(const RowShape& shape, const std::byte* data, int64_t index, const std::byte* keys = nullptr);
 
 class KvCache {
  public:
@@ -44,10 +45,10 @@ class KvCache {
   struct BuiltRows {
     int64_t end, kept = 0;
   };
-  // Rows [0, rows) of a layer in the layout of cache/layout.h, from row 0: of shape(), and of shape().exact(). Both are
-  // the same memory if no type is low-bit.
+  // Rows [0, rows) of a layer in the layout of cache/layout.h, from row 0: of shape(), and of shape().built(). Both are
+  // the same memory if no type is low-bit. `keys`: as of segment_view().
   struct BuiltLayer {
-    const std::byte *stored, *exact;
+    const std::byte *stored, *exact, *keys = nullptr;
     std::span<const KvSegment> copy{};  // the rows in int8, to encode the backing's remainders; empty: none are
   };
   // The rows of `layer` are complete once `compute` has run so far. Enqueues the copies to their tiers, and records
@@ -56,9 +57,9 @@ class KvCache {
   // Of a run after another with the same cache: keeps rows [0, kept) of those that there are. Blocks until no copy is
   // in flight. REQUIRES: nothing reads the backing.
   void keep(int64_t kept);
-  // After keep(): a segment that prefill reads and writes where it stays, resident and of exact rows; null: it is built
+  // After keep(): a segment that prefill reads and writes where it stays, resident and of exact rows; none: it is built
   // elsewhere.
-  std::byte* segment_in_place(int64_t layer, int64_t index) const;
+  std::optional<KvSegment> segment_in_place(int64_t layer, int64_t index) const;
   // Enqueues on `compute` the copy of the other rows that were kept, of a layer that is not stored yet, to where
   // store_layer(layer, rows) will read it, once `free` is done. Layers in order. Throws Error(kStorage).
   void restore_layer(int64_t layer, const BuiltRows& rows, std::byte* stored, const Event& free, Stream& compute);
@@ -99,7 +100,13 @@ class KvCache {
   std::byte* resident_data(int64_t layer, int64_t index) const;
   std::byte* active_data(int64_t layer) const;  // the active segment, resident or not
   void encode_remainders(int64_t layer, int64_t end, const BuiltLayer& built);
-  void fill_recent(int64_t layer, const BuiltRows& built, const std::byte* exact);
+  std::byte* keys_of(std::byte* data) const;  // null: `data` has them
+  KvSegment view(std::byte* data, int64_t index) const;
+  void fill_recent(int64_t layer, const BuiltRows& rows, const BuiltLayer& built);
+  struct Segments {
+    int64_t first, end;
+  };
+  void copy_to_device(std::byte* to, const BuiltLayer& built, const Segments& of, TraceName what);
   void append_inside(const int32_t* source, int64_t count, Stream& compute);
   void point_at_active(Stream& compute);
   void offload_segment(Stream& compute);
@@ -107,10 +114,10 @@ class KvCache {
   std::vector<Chunk> kept_chunks(int64_t layer) const;
   bool stores_on_disk(const BuiltRows& rows) const;
 
-  const RowShape shape_, exact_;
+  const RowShape shape_;
   const bool on_gpu_;
   const int64_t segments_, resident_, host_layers_;
-  uint64_t active_stride_ = 0;
+  uint64_t active_stride_ = 0, resident_bytes_ = 0, active_bytes_ = 0;  // without K that is made
   int64_t rows_ = 0, rows_before_ = 0, pending_ = 0;
   std::vector<int64_t> open_;  // [host_layers]: the segment that active_memory_ has, of each layer
   DeviceBuffer resident_memory_, active_memory_;

@@ -9,7 +9,15 @@ namespace headrace {
 
 KvStreamer::KvStreamer(Device& device, KvBacking& backing, LinkQueue& link, std::vector<int64_t> layers,
                        const RowRing& ring)
-    : backing_(backing), link_(link), layers_(std::move(layers)), ring_(device, ring.slots, ring.slot_bytes) {
+    : backing_(backing),
+      link_(link),
+      layers_(std::move(layers)),
+      key_makers_(ring.keys),
+      ring_(device, ring.slots, ring.slot_bytes) {
+  if (backing.shape().values_alone) {
+    CHECK(static_cast<int64_t>(key_makers_.size()) >= backing.layers(), key_makers_.size(), " key makers");
+    keys_ = device.allocate(ring.slot_bytes, "keys made of streamed values");
+  }
   if (!backing.has_disk()) {
     link_.add(*this);
     return;
@@ -79,10 +87,18 @@ void KvStreamer::take(std::span<const KvSegment> copy, Stream& compute) {
     if (taken_ >= thread_filled_) std::rethrow_exception(error_);
   }
   slot_ = ring_.acquire(taken_, compute);
+  if (backing_.shape().values_alone) return make_keys(compute);
   const RowRemainders* const remainders = backing_.remainders();
   if (remainders == nullptr) return;
   const auto [layer, chunk] = place(taken_);
   made_ = remainders->decode(layer, *chunk, slot_, copy, compute);
+}
+
+void KvStreamer::make_keys(Stream& compute) const {
+  const auto [layer, chunk] = place(taken_);
+  std::vector<KvSegment> segments;
+  for (int64_t i = chunk->first_segment; i < chunk->last_segment; ++i) segments.push_back(segment(i));
+  make_keys_of(backing_.shape(), key_makers_[static_cast<size_t>(layer)], segments, compute);
 }
 
 KvSegment KvStreamer::segment(int64_t index) const {
@@ -91,7 +107,8 @@ KvSegment KvStreamer::segment(int64_t index) const {
   const RowRemainders* const remainders = backing_.remainders();
   const bool made = remainders != nullptr && remainders->has(layer, index);
   const uint64_t offset = segments_bytes(backing_.shape(), chunk->first_segment, index);
-  return segment_view(backing_.shape(), (made ? made_ : slot_) + offset, index);
+  const std::byte* const keys = backing_.shape().values_alone ? keys_.data() + offset : nullptr;
+  return segment_view(backing_.shape(), (made ? made_ : slot_) + offset, index, keys);
 }
 
 void KvStreamer::done(Stream& compute) {

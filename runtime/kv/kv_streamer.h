@@ -18,6 +18,7 @@
 #include "offload/device/ring.h"
 #include "offload/host/thread_annotations.h"
 #include "runtime/kv/kv_backing.h"
+#include "runtime/kv/made_keys.h"
 
 namespace headrace {
 
@@ -25,6 +26,7 @@ namespace headrace {
 struct RowRing {
   int slots;
   uint64_t slot_bytes;
+  std::vector<KeyMaker> keys{};  // of each of the backing's layers, if its segments have V alone
 };
 
 class KvStreamer final : private LinkQueue::Source {
@@ -40,9 +42,9 @@ class KvStreamer final : private LinkQueue::Source {
   void begin_step(int64_t sealed_segments);
   const StreamSchedule& schedule() const { return schedule_; }
 
-  // The next chunk in order: layer 0's chunks, then layer 1's, …. `compute` waits for its bytes, and makes the rows of
-  // segments that arrive as remainders. `copy`: the layer's rows in int8, if the backing has remainders. Throws
-  // Error(kStorage) if the bytes could not be read.
+  // The next chunk in order: layer 0's chunks, then layer 1's, …. `compute` waits for its bytes, makes the K of
+  // segments that have V alone, and the rows of segments that arrive as remainders. `copy`: the layer's rows in int8,
+  // if the backing has remainders. Throws Error(kStorage) if the bytes could not be read.
   void take(std::span<const KvSegment> copy, Stream& compute);
   // A segment of that chunk, until done().
   KvSegment segment(int64_t index) const;
@@ -59,6 +61,7 @@ class KvStreamer final : private LinkQueue::Source {
     const Chunk* chunk;
   };
   Place place(uint64_t number) const;
+  void make_keys(Stream& compute) const;
   bool fetch(uint64_t number);  // false: the reads were stopped
   // ---- from host memory ----
   bool idle() const { return sealed_segments_ < 0 || schedule_.chunks.empty(); }
@@ -74,6 +77,8 @@ class KvStreamer final : private LinkQueue::Source {
   KvBacking& backing_;
   LinkQueue& link_;
   const std::vector<int64_t> layers_;
+  const std::vector<KeyMaker> key_makers_;
+  DeviceBuffer keys_;  // made of a slot
   StreamSchedule schedule_;
   int64_t sealed_segments_ = -1;  // for which schedule_ was planned
   int64_t steps_ = 0;             // begun since then

@@ -43,7 +43,7 @@ KvRows RecentRows::pass_destination(int64_t layer, const int32_t* first) const {
 }
 
 // They are in at most two segments.
-void RecentRows::fill(int64_t layer, int64_t rows, const std::function<const std::byte*(int64_t index)>& segment,
+void RecentRows::fill(int64_t layer, int64_t rows, const std::function<KvSegment(int64_t index)>& segment,
                       Stream& stream) {
   const Views to = views(layer);
   const uint64_t k_row = exact_.k_bytes() / u(exact_.kv_heads), v_row = exact_.v_bytes() / u(exact_.kv_heads);
@@ -51,10 +51,9 @@ void RecentRows::fill(int64_t layer, int64_t rows, const std::function<const std
     const int64_t index = segment_of(row);
     const SegmentRange range = segment_range(index);
     const int64_t count = std::min(rows, range.end()) - row;
-    const std::byte* const k = segment(index);
-    const std::byte* const v = k + u(range.rows) * exact_.k_bytes();
-    fill_ring({.k = k + u(row - range.begin) * k_row,
-               .v = v + u(row - range.begin) * v_row,
+    const KvSegment from = segment(index);
+    fill_ring({.k = static_cast<const std::byte*>(from.k) + u(row - range.begin) * k_row,
+               .v = static_cast<const std::byte*>(from.v) + u(row - range.begin) * v_row,
                .ring_k = const_cast<void*>(to.ring_k),
                .ring_v = const_cast<void*>(to.ring_v),
                .k_type = exact_.k_type,

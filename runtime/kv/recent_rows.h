@@ -31,9 +31,9 @@ class RecentRows {
   // head_dim].
   KvRows pass_destination(int64_t layer, const int32_t* first) const;
 
-  // Copies the last of the first `rows` rows of a layer to the ring. `segment`: the address of the exact rows of a
-  // segment of cache/layout.h, by its index.
-  void fill(int64_t layer, int64_t rows, const std::function<const std::byte*(int64_t index)>& segment, Stream& stream);
+  // Copies the last of the first `rows` rows of a layer to the ring. `segment`: the exact rows of a segment of
+  // cache/layout.h, by its index.
+  void fill(int64_t layer, int64_t rows, const std::function<KvSegment(int64_t index)>& segment, Stream& stream);
 
   // Planes of all layers' rows at the positions of `range`, quantised to the types of `shape`.
   struct StoredRows {

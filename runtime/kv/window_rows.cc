@@ -4,6 +4,7 @@
 
 #include "kernels/rows/op.h"
 #include "runtime/base/unsigned.h"
+#include "runtime/kv/kv_cache.h"
 
 namespace headrace {
 namespace {
@@ -139,7 +140,9 @@ void WindowRows::store_layer(int64_t layer, int64_t rows, const std::byte* store
               {static_cast<const std::byte*>(slot(layer, index).k), kWindowSlotRows}, first, end, compute);
   }
   recent_.fill(
-      layer, rows, [&](int64_t index) { return exact + segments_bytes(exact_shape, 0, index); }, compute);
+      layer, rows,
+      [&](int64_t index) { return segment_view(exact_shape, exact + segments_bytes(exact_shape, 0, index), index); },
+      compute);
 }
 
 std::vector<KvSegment> WindowRows::slots(int64_t layer, int64_t end_row) const {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/elementwise/op.h"
+#include "kernels/rows/op.h"
 #include "offload/device/trace.h"
 #include "runtime/layers/experts.h"
 
@@ -41,6 +42,31 @@ RopeParams rope_params(const Pass& pass, const LayerWeights& w, int64_t first, i
           .k_norm = w.k_norm,
           .v_norm = a.v_norm,
           .eps = pass.eps};
+}
+
+// Where K and V are one projection, K is made of V as it is stored, here as anywhere: the bits are those that rows have
+// whose V alone was kept.
+void keys_of_values(const Pass& pass, const LayerWeights& w, int64_t first, int64_t rows, const KvRows& to) {
+  const AttentionSpec& a = w.spec.attention();
+  if (!a.k_is_v) return;
+  const RopeTables& tables = a.local_rope ? pass.local_rope : pass.rope;
+  make_keys({.runs = {{.v = to.v,
+                       .k = to.k,
+                       .position = 0,
+                       .rows = rows,
+                       .row_stride = to.row_stride,
+                       .head_stride = to.head_stride}},
+             .count = 1,
+             .positions = pass.positions + first,
+             .first = to.first,
+             .weight = w.k_norm,
+             .cos_sin = tables.cos_sin,
+             .type = pass.v_type,
+             .weight_type = pass.type,
+             .kv_heads = a.kv_heads,
+             .head_dim = a.head_dim,
+             .table_rows = tables.rows},
+            *pass.stream);
 }
 
 Weight ready_weight(const Pass& pass, const Weight& weight) {
@@ -174,6 +200,7 @@ void rotated_qkv_product(const Pass& pass, const LayerWeights& w, const void* hi
   if (w.spec.attention().gated_output || w.spec.attention().k_is_v) {
     product(params, *pass.stream);
     rope(turn, *pass.stream);
+    keys_of_values(pass, w, 0, pass.rows, to);
   } else {
     rotated_product(params, turn, *pass.stream);
   }
@@ -181,6 +208,7 @@ void rotated_qkv_product(const Pass& pass, const LayerWeights& w, const void* hi
 
 void rotate_rows(const Pass& pass, const LayerWeights& w, int64_t first, int64_t rows, const KvRows& to) {
   rope(rope_params(pass, w, first, rows, to), *pass.stream);
+  keys_of_values(pass, w, first, rows, to);
 }
 
 void gate_output(const Pass& pass, const LayerWeights& w) {

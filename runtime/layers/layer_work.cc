@@ -78,12 +78,15 @@ RowShape row_shape(std::span<const LayerSpec> layers, DType k_type, DType v_type
   const auto first = std::find_if(layers.begin(), layers.end(), inside);
   if (first == layers.end()) return {};
   const AttentionSpec& a = first->attention();
+  const bool one = std::all_of(layers.begin(), layers.end(),
+                               [&](const LayerSpec& layer) { return !inside(layer) || layer.attention().k_is_v; });
   return {.layers = std::count_if(layers.begin(), layers.end(), inside),
           .kv_heads = a.kv_heads,
           .head_dim = a.head_dim,
           .k_type = k_type,
           .v_type = v_type,
-          .exact_type = exact};
+          .exact_type = exact,
+          .values_alone = one && k_type == v_type && !low_bit(k_type)};
 }
 
 }  // namespace headrace

@@ -190,11 +190,13 @@ struct ModelConfig {
     return {.head_dim = a.head_dim, .max_positions = max_positions, .rotary_dims = a.rope_dims};
   }
   int64_t rope_dims() const { return rope_sizes().head_dim; }  // of a row of the tables of rope
-  // Of K and V of a token, in all layers that keep each token's.
+  // Of K and V of a token, in all layers that keep each token's; of V alone where K is made of it.
   int64_t kv_values() const {
     int64_t sum = 0;
     for (const LayerSpec& layer : layers) {
-      if (layer.has_attention() && layer.attention().window == 0) sum += 2 * layer.attention().kv_width();
+      if (layer.has_attention() && layer.attention().window == 0) {
+        sum += (layer.attention().k_is_v ? 1 : 2) * layer.attention().kv_width();
+      }
     }
     return sum;
   }

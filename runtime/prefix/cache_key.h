@@ -14,7 +14,7 @@ namespace headrace {
 // Raise it with every change that may alter a bit of a row made by prefill, or the layout of a saved block: a kernel,
 // an order of sums, a rounding, the sizes of groups, segments or tiles. (If it is forgotten, a new build uses rows of
 // an old one: every test that compares saved prefixes with fresh runs still passes, but text differs between versions.)
-constexpr uint32_t kNumericsVersion = 9;
+constexpr uint32_t kNumericsVersion = 10;
 
 PrefixKey weights_fingerprint(const TensorSource& source, int threads);
 

@@ -171,7 +171,9 @@ void PrefixRun::layer_stored(int64_t layer, KvCache& cache, const std::byte* bui
     const KvCache::StoredSegment from = cache.stored_segment(layer, segment, static_cast<int64_t>(prompt_.size()));
     PrefixSaver::Source source{
         .block = i, .part = u(layer), .data = from.data, .on_device = from.on_device, .runs = {}, .elements = {}};
-    add_plane(setup_.shape, setup_.shape.k_type, {.capacity = capacity, .rows = block.rows}, &source);
+    if (!setup_.shape.values_alone) {
+      add_plane(setup_.shape, setup_.shape.k_type, {.capacity = capacity, .rows = block.rows}, &source);
+    }
     add_plane(setup_.shape, setup_.shape.v_type, {.capacity = capacity, .rows = block.rows}, &source);
     if (source.data != nullptr) {
       sources.push_back(std::move(source));

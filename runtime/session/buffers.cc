@@ -59,6 +59,23 @@ Pass SessionBuffers::make_pass(const LayerWork& work, const int32_t* positions, 
           .stream = &layout_.compute()};
 }
 
+void SessionBuffers::keep_key_norm(const StatePlace& layer, const LayerWeights& weights) const {
+  if (step_.key_norms == nullptr || layer.group != StateGroup::kRows) return;
+  const KeyMaker kept = key_maker(layer.place);
+  layout_.compute().copy(const_cast<void*>(kept.weight), weights.k_norm,
+                         static_cast<uint64_t>(layout_.shape().head_dim) * dtype_bytes(kept.weight_type),
+                         Link::kWithinDevice, "norm of keys");
+}
+
+KeyMaker SessionBuffers::key_maker(int64_t layer) const {
+  const DType type = layout_.weights().dtype();
+  if (step_.key_norms == nullptr) return {};
+  return {.weight = step_.key_norms + static_cast<uint64_t>(layer * layout_.shape().head_dim) * dtype_bytes(type),
+          .weight_type = type,
+          .cos_sin = step_.rope.cos_sin,
+          .table_rows = step_.rope.rows};
+}
+
 void SessionBuffers::upload_inputs(uint64_t bytes) const {
   layout_.compute().copy_small(step_.inputs.tokens, host_inputs_memory_.data(), bytes, Link::kHostToDevice, "inputs");
 }

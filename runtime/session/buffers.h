@@ -6,6 +6,7 @@
 #include <span>
 
 #include "offload/device/device.h"
+#include "runtime/kv/made_keys.h"
 #include "runtime/layers/forward.h"
 #include "runtime/session/layout.h"
 
@@ -29,6 +30,9 @@ class SessionBuffers {
 
   // A pass of the decode path reads and writes step().hidden, and one of prefill its own states.
   Pass make_pass(const LayerWork& work, const int32_t* positions, int64_t rows, ProductPath path) const;
+  // Where a layer's K is made of V: enqueues a copy of its norm, which stays when the weights of the layer do not.
+  void keep_key_norm(const StatePlace& layer, const LayerWeights& weights) const;
+  KeyMaker key_maker(int64_t layer) const;  // of a layer of the KV cache, with that norm
   // Enqueues a copy of the first `bytes` of the inputs.
   void upload_inputs(uint64_t bytes) const;
   // Enqueues a copy of pass rows to inputs.source, and returns it. The rows of the call before have been copied.

@@ -60,11 +60,14 @@ std::optional<int32_t> Executor::prefill(std::span<const int32_t> ids, Progress*
 
 void Executor::make_row_streamer() {
   std::vector<int64_t> with_rows;
+  RowRing ring{plan_.memory.ring_slots, plan_.memory.ring_slot_bytes};
   for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
-    if (layout_.groups().at(layer).group == StateGroup::kRows) with_rows.push_back(layer);
+    if (layout_.groups().at(layer).group != StateGroup::kRows) continue;
+    ring.keys.push_back(buffers_.key_maker(static_cast<int64_t>(with_rows.size())));
+    with_rows.push_back(layer);
   }
-  streamer_ = std::make_unique<KvStreamer>(layout_.device(), sequence_.cache().backing(), link_, std::move(with_rows),
-                                           RowRing{plan_.memory.ring_slots, plan_.memory.ring_slot_bytes});
+  streamer_ =
+      std::make_unique<KvStreamer>(layout_.device(), sequence_.cache().backing(), link_, std::move(with_rows), ring);
 }
 
 int32_t Executor::sample_prompt() {

@@ -7,15 +7,16 @@
 namespace headrace {
 namespace {
 
-// The destination of row `first`, in the segment at `data`, and of the rows after it, up to the segment's end.
-KvRows rows_from(const RowShape& shape, std::byte* data, int64_t first) {
-  const SegmentRange range = segment_range(segment_of(first));
-  const uint64_t row = static_cast<uint64_t>(first - range.begin), dim = static_cast<uint64_t>(shape.head_dim);
-  std::byte* const v = data + static_cast<uint64_t>(range.rows) * shape.k_bytes();
-  return {.k = data + row * dim * dtype_bytes(shape.k_type),
-          .v = v + row * dim * dtype_bytes(shape.v_type),
+// The destination of row `first` of a segment, and of the rows after it, up to the segment's end.
+KvRows rows_from(const RowShape& shape, const KvSegment& segment, int64_t first) {
+  const auto at = [&](const void* plane, DType type) {
+    const uint64_t before = static_cast<uint64_t>((first - segment.position) * shape.head_dim) * dtype_bytes(type);
+    return static_cast<std::byte*>(const_cast<void*>(plane)) + before;
+  };
+  return {.k = at(segment.k, shape.k_type),
+          .v = at(segment.v, shape.v_type),
           .row_stride = shape.head_dim,
-          .head_stride = range.rows * shape.head_dim};
+          .head_stride = segment.stride_rows * shape.head_dim};
 }
 
 }  // namespace
@@ -31,9 +32,9 @@ LayerRows::LayerRows(const SessionLayout& layout, Sequence& sequence)
       left_(layout.device().make_event()) {
   const RowShape &rows = layout.shape(), &windows = layout.window_shape().rows;
   const auto bytes = [&](const RowShape& a, const RowShape& b) {
-    return std::max(segments_bytes(a, 0, count_), segments_bytes(b, 0, count_));
+    return std::max(readable_bytes(a, 0, count_), readable_bytes(b, 0, count_));
   };
-  buffer_ = layout.device().allocate(bytes(rows.exact(), windows.exact()), "the layer that prefill builds");
+  buffer_ = layout.device().allocate(bytes(rows.built(), windows.built()), "the layer that prefill builds");
   if (rows.has_low_bit()) {
     quantised_ = layout.device().allocate(bytes(rows, windows), "the same layer, quantised");
   }
@@ -44,20 +45,27 @@ const RowShape& LayerRows::stored_shape(const StatePlace& layer) const {
   return is_window(layer) ? layout_.window_shape().rows : layout_.shape();
 }
 
-KvSegment LayerRows::filled(const RowShape& shape, const std::byte* data, int64_t index) const {
-  KvSegment segment = segment_view(shape, data, index);
+KvSegment LayerRows::filled(KvSegment segment) const {
   segment.rows = static_cast<int32_t>(std::min<int64_t>(segment.rows, options_.prompt_tokens - segment.position));
   return segment;
 }
 
-// Null: the segment is in the buffer.
-std::byte* LayerRows::in_place(const StatePlace& layer, int64_t index) const {
-  return options_.kept_rows > 0 && !is_window(layer) ? cache_.segment_in_place(layer.place, index) : nullptr;
+// None: the segment is in the buffer.
+std::optional<KvSegment> LayerRows::in_place(const StatePlace& layer, int64_t index) const {
+  if (options_.kept_rows == 0 || is_window(layer)) return std::nullopt;
+  return cache_.segment_in_place(layer.place, index);
 }
 
-std::byte* LayerRows::exact_segment(const StatePlace& layer, int64_t index) const {
-  std::byte* const there = in_place(layer, index);
-  return there != nullptr ? there : buffer_.data() + segments_bytes(stored_shape(layer).exact(), 0, index);
+std::byte* LayerRows::keys(const RowShape& shape) const {
+  return shape.values_alone ? buffer_.data() + segments_bytes(shape, 0, count_) : nullptr;
+}
+
+KvSegment LayerRows::exact_segment(const StatePlace& layer, int64_t index) const {
+  if (const std::optional<KvSegment> there = in_place(layer, index)) return filled(*there);
+  const RowShape shape = stored_shape(layer).built();
+  const uint64_t before = segments_bytes(shape, 0, index);
+  std::byte* const made = keys(shape);
+  return filled(segment_view(shape, buffer_.data() + before, index, made != nullptr ? made + before : nullptr));
 }
 
 std::byte* LayerRows::stored_segment(const StatePlace& layer, int64_t index) const {
@@ -74,8 +82,7 @@ void LayerRows::fill_tables(KvSegment* host, KvSegment* device) {
   for (int64_t table = 0; table < tables; ++table) {
     const StatePlace layer{.group = table < of_rows ? StateGroup::kRows : StateGroup::kWindow,
                            .place = table < of_rows ? table : 0};
-    const RowShape exact = stored_shape(layer).exact();
-    for (int64_t i = 0; i < count_; ++i) host[table * count_ + i] = filled(exact, exact_segment(layer, i), i);
+    for (int64_t i = 0; i < count_; ++i) host[table * count_ + i] = exact_segment(layer, i);
   }
   host_ = {host, static_cast<size_t>(tables * count_)};
   device_ = device;
@@ -99,6 +106,20 @@ bool LayerRows::restore(const StatePlace& layer) {
   return true;
 }
 
+void LayerRows::make_keys(const StatePlace& layer, const KeyMaker& maker) {
+  const RowShape& shape = stored_shape(layer);
+  const int64_t saved = layout_.saved_rows();
+  if (!shape.values_alone || saved == 0) return;
+  std::vector<KvSegment> segments;
+  for (int64_t index = 0; index < segments_for(saved); ++index) {
+    if (in_place(layer, index)) continue;
+    segments.push_back(exact_segment(layer, index));
+    segments.back().rows =
+        static_cast<int32_t>(std::min<int64_t>(segments.back().rows, saved - segments.back().position));
+  }
+  make_keys_of(shape, maker, segments, compute_);
+}
+
 void LayerRows::restore_rows_of_window(int64_t layer) {
   const int64_t saved = layout_.saved_rows();
   compute_.wait(*left_);
@@ -113,15 +134,14 @@ void LayerRows::dequantise_saved(const StatePlace& layer) {
   for (int64_t index = segment_of(first); index < segments_for(saved); ++index) {
     const SegmentRange range = segment_range(index);
     const int64_t begin = std::max(range.begin, first);
-    dequantise_rows(rows_of(exact, shape, filled(shape, stored_segment(layer, index), index),
-                            filled(exact, exact_segment(layer, index), index), begin - range.begin,
-                            std::min(range.end(), saved) - begin),
+    dequantise_rows(rows_of(exact, shape, filled(segment_view(shape, stored_segment(layer, index), index)),
+                            exact_segment(layer, index), begin - range.begin, std::min(range.end(), saved) - begin),
                     compute_);
   }
 }
 
 void LayerRows::wait_for_buffer(const StatePlace& layer) {
-  if (in_place(layer, count_ - 1) == nullptr) compute_.wait(*left_);
+  if (!in_place(layer, count_ - 1)) compute_.wait(*left_);
 }
 
 void LayerRows::build(const Pass& pass, const LayerWeights& weights, const StatePlace& layer, int64_t first) {
@@ -130,11 +150,12 @@ void LayerRows::build(const Pass& pass, const LayerWeights& weights, const State
     const int64_t index = segment_of(first + row);
     const SegmentRange range = segment_range(index);
     const int64_t here = std::min(pass.rows - row, range.end() - (first + row));
-    std::byte* const exact = exact_segment(layer, index);
+    const KvSegment exact = exact_segment(layer, index);
     rotate_rows(pass, weights, row, here, rows_from(exact_shape, exact, first + row));
     if (shape.has_low_bit()) {
-      RowsParams rows = rows_of(exact_shape, shape, filled(exact_shape, exact, index),
-                                filled(shape, stored_segment(layer, index), index), first + row - range.begin, here);
+      RowsParams rows =
+          rows_of(exact_shape, shape, exact, filled(segment_view(shape, stored_segment(layer, index), index)),
+                  first + row - range.begin, here);
       rows.write_back = true;
       quantise_rows(rows, compute_);
     }
@@ -150,6 +171,7 @@ void LayerRows::store(const StatePlace& layer) {
   cache_.store_layer(layer.place, built_,
                      {.stored = stored_,
                       .exact = buffer_.data(),
+                      .keys = keys(stored_shape(layer)),
                       .copy = partial != nullptr ? partial->copy(layer.place) : std::span<const KvSegment>()},
                      compute_, *left_);
   if (prefix != nullptr) prefix->layer_stored(layer.place, cache_, stored_, left_);

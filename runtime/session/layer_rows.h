@@ -6,8 +6,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
+#include "runtime/kv/made_keys.h"
 #include "runtime/session/layout.h"
 #include "runtime/session/sequence.h"
 
@@ -28,6 +30,8 @@ class LayerRows {
   // The rows before the first that is computed, from a saved prefix or the run before; of a window, those that it still
   // has, from the snapshot at that position. False: the prefix is damaged.
   bool restore(const StatePlace& layer);
+  // After restore(), with the layer's weights: the K of these rows, where V alone was saved and kept.
+  void make_keys(const StatePlace& layer, const KeyMaker& maker);
   // Before the first rows of a layer are built: waits until the buffer is free, unless they are built where they stay.
   void wait_for_buffer(const StatePlace& layer);
   // K and V of rows [first, first + pass.rows), which may span several segments, from pass.work.qkv.
@@ -39,12 +43,12 @@ class LayerRows {
  private:
   static bool is_window(const StatePlace& layer) { return layer.group == StateGroup::kWindow; }
   const RowShape& stored_shape(const StatePlace& layer) const;
-  std::byte* exact_segment(const StatePlace& layer, int64_t index) const;
+  KvSegment exact_segment(const StatePlace& layer, int64_t index) const;
   std::byte* stored_segment(const StatePlace& layer, int64_t index) const;
   int64_t table(const StatePlace& layer) const;
-  std::byte* in_place(const StatePlace& layer, int64_t index) const;
-  // Segment `index` at `data`, with the rows that the prompt fills.
-  KvSegment filled(const RowShape& shape, const std::byte* data, int64_t index) const;
+  std::optional<KvSegment> in_place(const StatePlace& layer, int64_t index) const;
+  std::byte* keys(const RowShape& shape) const;  // of the segments in buffer_, where they have V alone; else null
+  KvSegment filled(KvSegment segment) const;     // with the rows that the prompt fills
   void dequantise_saved(const StatePlace& layer);
   void restore_rows_of_window(int64_t layer);
   void store_window(int64_t layer);

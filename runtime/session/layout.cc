@@ -181,6 +181,10 @@ StepWork SessionLayout::carve_step(BumpAllocator& allocator, BumpAllocator& late
     work.local_rope =
         RopeTables::carve(*config_.local_rope, config_.rope_sizes(true).head_dim, options_.context_tokens, allocator);
   }
+  if (shape_.values_alone) {
+    work.key_norms =
+        allocator.take_bytes(static_cast<uint64_t>(shape_.layers * shape_.head_dim) * dtype_bytes(weights_.dtype()));
+  }
   work.hidden = allocator.take<float>(rows * config_.hidden);
   work.layer = LayerWork::carve(widths, {device_.backend(), weights_.dtype(), DType::kF32, rows}, later);
   const RecurrentShape recurrent = recurrent_shape();

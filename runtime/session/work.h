@@ -57,7 +57,8 @@ struct StepWork {
   StepInputs inputs;
   uint64_t path_offset;  // of `path` in the inputs
   RopeTables rope, local_rope;
-  float* hidden;  // [pass_rows, hidden]: the residual stream, in f32 whatever the weights are
+  std::byte* key_norms = nullptr;  // [row layers, head_dim], of the weights' type, where K is made of V; else null
+  float* hidden;                   // [pass_rows, hidden]: the residual stream, in f32 whatever the weights are
   LayerWork layer;
   DeltaWork delta;  // of layers with a recurrent state
   AttentionState state, scratch;

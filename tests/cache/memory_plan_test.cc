@@ -643,5 +643,34 @@ TEST(PlannerOfWeights, SaysWhatWouldFit) {
   }
 }
 
+// Where K is made of V, half of the bytes leave the device, and on it nothing is saved: attention reads both there.
+TEST(Planner, ValuesAloneHalveWhatLeavesTheDevice) {
+  PlanInput both = llama_8b(61440, 61696);
+  both.remainders = true;
+  for (const KvMode mode : {KvMode::kHost, KvMode::kDevice}) {
+    both.mode = mode;
+    both.vram_free = both.host_free = 64 * kGiB;
+    both.partial = {.copy = DType::kInt8};
+    PlanInput alone = both;
+    alone.rows.values_alone = true;
+    const MemoryPlan all = make_plan(both), half = make_plan(alone);
+    EXPECT_EQ(half.layer_buffer_bytes, all.layer_buffer_bytes);
+    EXPECT_EQ(half.partial_bytes, all.partial_bytes);
+    EXPECT_EQ(half.tail_bytes, all.tail_bytes);
+    EXPECT_EQ(half.resident_key_bytes, half.resident_bytes);
+    EXPECT_EQ(half.active_key_bytes, half.active_bytes);
+    EXPECT_EQ(half.resident_bytes + half.resident_key_bytes, all.resident_bytes);
+    EXPECT_EQ(half.active_bytes + half.active_key_bytes, all.active_bytes);
+    EXPECT_EQ(2 * half.host_bytes, all.host_bytes);
+    EXPECT_EQ(half.ring_key_bytes, half.ring_slot_bytes);
+    EXPECT_EQ(half.remainder_segments, 0);
+    EXPECT_EQ(all.resident_key_bytes + all.active_key_bytes + all.ring_key_bytes, 0u);
+    EXPECT_EQ(half.host_bytes > 0, mode == KvMode::kHost);
+    if (mode == KvMode::kDevice) {
+      EXPECT_EQ(half.vram_bytes, all.vram_bytes);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace headrace

@@ -250,5 +250,122 @@ TEST_P(PlaceTest, RowsAreTurnedToTheirNewPositions) {
   }
 }
 
+// ---- Keys of values -------------------------------------------------------------------------------------------------
+
+class KeysTest : public testing_support::KernelTest {
+ protected:
+  static constexpr int64_t kHeads = 3, kPositions = 900;
+
+  std::vector<float> table(int64_t dim) const {
+    std::vector<float> cos_sin(static_cast<size_t>(kPositions * dim));
+    for (int64_t p = 0; p < kPositions; ++p) {
+      for (int64_t j = 0; j < dim / 2; ++j) {  // as of Gemma 4, half of the pairs pass
+        const float angle = j < dim / 4 ? static_cast<float>(p) / static_cast<float>(1 + j) : 0.0f;
+        cos_sin[index_of(p * dim + j)] = std::cos(angle);
+        cos_sin[index_of(p * dim + dim / 2 + j)] = std::sin(angle);
+      }
+    }
+    return cos_sin;
+  }
+};
+INSTANTIATE_KERNEL_TEST(KeysTest);
+
+// Two segments, one of them not full, in one call, and the rows of a pass at positions of their own. A row's bits
+// depend on the row and its position alone.
+TEST_P(KeysTest, AreValuesTimesTheWeightTurned) {
+  for (const DType type : {DType::kBF16, DType::kF16, DType::kF32}) {
+    for (const int64_t dim : {int64_t{32}, int64_t{10}, int64_t{512}}) {
+      constexpr int64_t kStride = 24, kRows = 19, kFirst = 5, kPassRows = 7;
+      const std::vector<float> weight = rounded(random_values(1, dim), type), cos_sin = table(dim);
+      const std::vector<float> a = rounded(random_values(2, kHeads * kStride * dim), type),
+                               b = rounded(random_values(3, kHeads * kStride * dim), type);
+      const std::vector<float> old(a.size(), 7.0f);
+      const DeviceArray a_array = upload(a, type), b_array = upload(b, type), weight_array = upload(weight, type);
+      const DeviceArray a_keys = upload(old, type), b_keys = upload(old, type), table_array = upload_raw(cos_sin);
+      MakeKeysParams params{};
+      params.runs[0] = {a_array.data(), a_keys.data(), 512, kStride, dim, kStride * dim};
+      params.runs[1] = {b_array.data(), b_keys.data(), 64, kRows, dim, kStride * dim};
+      params.count = 2;
+      params.weight = weight_array.data();
+      params.cos_sin = table_array.as<float>();
+      params.type = params.weight_type = type;
+      params.kv_heads = kHeads;
+      params.head_dim = dim;
+      params.table_rows = kPositions;
+      make_keys(params, stream());
+
+      const std::vector<float> got_a = download(a_keys, type), got_b = download(b_keys, type);
+      const auto expect_row = [&](const std::vector<float>& v, const std::vector<float>& k, int64_t from,
+                                  int64_t position) {
+        const int64_t half = dim / 2;
+        for (int64_t j = 0; j < half; ++j) {
+          const float x = v[index_of(from + j)] * weight[index_of(j)],
+                      y = v[index_of(from + half + j)] * weight[index_of(half + j)];
+          const float c = cos_sin[index_of(position * dim + j)], s = cos_sin[index_of(position * dim + half + j)];
+          const float share = (type == DType::kF32 ? 1e-6f : type == DType::kF16 ? 5e-4f : 4e-3f) * std::hypot(x, y);
+          ASSERT_NEAR(k[index_of(from + j)], x * c - y * s, share) << "position " << position;
+          ASSERT_NEAR(k[index_of(from + half + j)], y * c + x * s, share) << "position " << position;
+        }
+      };
+      for (int64_t head = 0; head < kHeads; ++head) {
+        for (int64_t row = 0; row < kStride; ++row) {
+          const int64_t from = (head * kStride + row) * dim;
+          expect_row(a, got_a, from, 512 + row);
+          if (row < kRows) {
+            expect_row(b, got_b, from, 64 + row);
+          } else {
+            ASSERT_EQ(got_b[index_of(from)], 7.0f) << "row " << row;
+          }
+        }
+      }
+
+      // The same rows of `a`, in the layout of a pass, from its row kFirst on, backwards.
+      std::vector<float> pass(static_cast<size_t>((kFirst + kPassRows) * kHeads * dim), 0.0f);
+      std::vector<int32_t> positions;
+      for (int64_t row = 0; row < kPassRows; ++row) {
+        positions.push_back(static_cast<int32_t>(512 + kPassRows - 1 - row));
+        for (int64_t head = 0; head < kHeads; ++head) {
+          std::copy_n(a.begin() + (head * kStride + kPassRows - 1 - row) * dim, dim,
+                      pass.begin() + ((kFirst + row) * kHeads + head) * dim);
+        }
+      }
+      const DeviceArray pass_array = upload(pass, type),
+                        pass_keys = upload(std::vector<float>(pass.size(), 7.0f), type);
+      const DeviceArray positions_array = upload_raw(positions);
+      const DeviceArray first_array = upload_raw(std::vector<int32_t>{static_cast<int32_t>(kFirst)});
+      params.runs[0] = {pass_array.data(), pass_keys.data(), 0, kPassRows, kHeads * dim, dim};
+      params.count = 1;
+      params.positions = positions_array.as<int32_t>();
+      params.first = first_array.as<int32_t>();
+      make_keys(params, stream());
+      const std::vector<float> got = download(pass_keys, type);
+      for (int64_t i = 0; i < kFirst * kHeads * dim; ++i) ASSERT_EQ(got[index_of(i)], 7.0f) << i;
+      for (int64_t row = 0; row < kPassRows; ++row) {
+        for (int64_t i = 0; i < kHeads * dim; ++i) {
+          const int64_t in_segment = (i / dim * kStride + kPassRows - 1 - row) * dim + i % dim;
+          ASSERT_EQ(got[index_of((kFirst + row) * kHeads * dim + i)], got_a[index_of(in_segment)]) << "row " << row;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(KeysTest, RefuseRowsBeyondTheTable) {
+  const DeviceArray v = upload(std::vector<float>(64, 1.0f), DType::kF32),
+                    k = upload(std::vector<float>(64, 1.0f), DType::kF32);
+  const DeviceArray weight = upload(std::vector<float>(32, 1.0f), DType::kF32),
+                    table = upload_raw(std::vector<float>(32));
+  MakeKeysParams params{};
+  params.runs[0] = {v.data(), k.data(), 0, 2, 32, 64};
+  params.count = 1;
+  params.weight = weight.data();
+  params.cos_sin = table.as<float>();
+  params.type = params.weight_type = DType::kF32;
+  params.kv_heads = 1;
+  params.head_dim = 32;
+  params.table_rows = 1;
+  EXPECT_DEATH(make_keys(params, stream()), "positions 0 \\+ 2 of a table of 1");
+}
+
 }  // namespace
 }  // namespace headrace

@@ -20,6 +20,7 @@
 #include "tests/support/refusal.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/session_fixture.h"
+#include "tests/support/spill.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_drafts.h"
 
@@ -178,7 +179,7 @@ class WindowText : public ::testing::TestWithParam<testing::DeviceAndType> {
     o.ring.slots = 2;
     return o;
   }
-  void check_saved_and_kept(const WindowModel& files);
+  void check_saved_and_kept(const std::string& path);
   static GenerateOptions answer(float temperature) {
     return {.max_tokens = kWindowAnswer, .sampling = {.temperature = temperature, .seed = 3}, .ignore_eos = true};
   }
@@ -301,13 +302,15 @@ TEST_P(WindowText, TheMemoryOfWindowsDoesNotGrowWithTheContext) {
 }
 
 TEST_P(WindowText, SavedAndKeptRowsGiveTheSame) {
-  check_saved_and_kept(WindowModel(700));
-  if (!testing::kSanitized) check_saved_and_kept(WindowModel(128, "gptoss"));
+  check_saved_and_kept(WindowModel(700).path());
+  if (testing::kSanitized) return;
+  check_saved_and_kept(WindowModel(128, "gptoss").path());
+  check_saved_and_kept(MixedModel().path());  // the other layers' K is made of what is saved and kept
 }
 
-void WindowText::check_saved_and_kept(const WindowModel& files) {
+void WindowText::check_saved_and_kept(const std::string& path) {
   const TemporaryFolder cache;
-  EngineOptions o = options(files.path());
+  EngineOptions o = options(path);
   Engine fresh(o);
   o.prefix_cache.folder = cache.path();
   std::vector<int32_t> ids = testing::made_up_ids(2400, kWindowVocab);
@@ -326,7 +329,7 @@ void WindowText::check_saved_and_kept(const WindowModel& files) {
   EXPECT_EQ(damaged.reused_tokens(), 0);
   EXPECT_GE(damaged.prefix.restarts, 1);
   EXPECT_EQ(Engine(o).generate(ids, run, nullptr).token_ids, second);
-  EngineOptions unsaved = options(files.path());
+  EngineOptions unsaved = options(path);
   Engine engine(unsaved);
   GenerateOptions kept = run;
   kept.keep = KeepRows::kPrompt;
@@ -376,6 +379,40 @@ TEST_P(WindowText, RowsOfDifferentHeadsStreamAndStay) {
   }
 }
 
+// Where K and V of a layer are one projection, V alone is in host memory and on the disk, unless both are low-bit. Rows
+// of host memory are kept, too.
+TEST_P(WindowText, KeysAreMadeOfValuesThatStreamAndSpill) {
+  const MixedModel files;
+  EngineOptions o = options(files.path());
+  o.draft.type = SpecType::kNgram;
+  o.kv = KvMode::kHost;
+  Engine engine(o);
+  const std::vector<int32_t> ids = testing::repeated_ids(2900, kWindowVocab);
+  GenerateOptions run = answer(0.8f);
+  const std::vector<int32_t> expected = plain(engine, ids, run);
+  run.verify = VerifyOptions{.mode = VerifyMode::kLossless, .partial = PartialKind::kInt8, .interval = 20};
+  const GenerateResult streamed = engine.generate(ids, run, nullptr);
+  EXPECT_EQ(streamed.token_ids, expected);
+  const DType rows = o.cache_type_k.value();
+  constexpr uint64_t kLayers = 2, kDim = 32, kSegments = 6;  // those that see all rows; they have one KV head
+  const uint64_t planes = low_bit(rows) ? 2 : 1;
+  EXPECT_EQ(streamed.plan.host_bytes,
+            kLayers * kSegments * whole_pages(planes * kSmallSegmentRows * row_bytes(rows, kDim)));
+  EXPECT_EQ(streamed.plan.active_key_bytes, low_bit(rows) ? 0 : streamed.plan.active_bytes);
+
+  const TemporaryFolder disk;
+  const RunPlan whole = engine.plan(static_cast<int64_t>(ids.size()), run);
+  const Backend backend = engine.device().backend();
+  const uint64_t weights = backend == Backend::kCpu ? whole.weights_bytes : 0;
+  const uint64_t segment = streamed.plan.host_bytes / (kLayers * kSegments);
+  o.spill = {.folder = disk.path(), .slots = 2};
+  o.device.host_mem_bytes = weights + testing::host_bytes_for(whole.memory, backend, 0.6, 2 * segment);
+  Engine spilling(o);
+  const GenerateResult spilled = spilling.generate(ids, run, nullptr);
+  EXPECT_EQ(spilled.token_ids, expected);
+  EXPECT_GT(spilled.plan.disk_bytes, 0u);
+}
+
 TEST(WindowRefusals, ASmallModelWithWindows) {
   EngineOptions own;
   own.model = testing::tiny_model("gemma3");
@@ -401,6 +438,19 @@ TEST(WindowRefusals, DraftsThatReadTheLastLayer) {
   o.draft.retrieval = RetrievalShape{.chunks = 6, .rows = 32, .every = 2};
   testing_support::expect_error(ExitCode::kUsage, "--draft-cache", {"retrieval reads all rows", "window"},
                                 [&] { const Engine refused(o); });
+}
+
+TEST(WindowRefusals, TwoTypesWhereKeysAreMadeOfValues) {
+  EngineOptions o;
+  o.model = testing::tiny_model("gemma4");
+  o.device = {.choice = DeviceChoice::kCpu, .threads = 2};
+  o.want_tokenizer = false;
+  o.cache_type_k = DType::kF16;
+  testing_support::expect_error(ExitCode::kUsage, "--cache-type-k",
+                                {"is f16 and --cache-type-v is f32", "made of its values"},
+                                [&] { const Engine refused(o); });
+  o.cache_type_v = DType::kF16;
+  const Engine accepted(o);
 }
 
 }  // namespace
