@@ -99,7 +99,9 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   const auto largest = [&](const RowShape& rows, const RowShape& windows) {
     return std::max(segments_bytes(rows, 0, built), segments_bytes(windows, 0, built));
   };
-  plan.layer_buffer_bytes = largest(exact, in.window_rows.exact());
+  const RowShape windows = in.window_rows.exact();
+  plan.layer_buffer_bytes =
+      in.two_buffers ? largest(exact, {}) + whole_pages(largest({}, windows)) : largest(exact, windows);
   plan.stored_layer_bytes = in.rows.has_low_bit() ? largest(in.rows, in.window_rows) : 0;
   if (plan.disk_bytes > 0) {
     plan.disk_slots = in.disk_slots > 0 ? in.disk_slots : kDefaultDiskSlots;

@@ -9,7 +9,6 @@
 #include "kernels/elementwise/silu.cuh"
 
 namespace headrace::kernels::cuda {
-
 namespace {
 
 constexpr int kThreads = 128;

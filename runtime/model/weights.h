@@ -42,6 +42,20 @@ struct ExpertWeights {
   const void *dense_norm = nullptr, *norm = nullptr, *output_norm = nullptr;
 };
 
+// What a token adds to a layer (runtime/layers/token_inputs.h). None is quantised: they are small, and what they round
+// stays in the residual stream.
+struct TokenLayerWeights {
+  Weight gate;                   // [width, hidden]
+  Weight projection;             // [hidden, width]
+  const void* norm = nullptr;    // [hidden]
+  const void* scalar = nullptr;  // [1]: LayerWeights::scalar of such a layer, at whose end this is
+};
+struct TokenInputWeights {
+  Weight table;                // [vocab * layers, width]: a token's rows follow each other. Always in host memory
+  Weight projection;           // [layers * width, hidden], never quantised: of a token's embedding
+  const void* norm = nullptr;  // [width]
+};
+
 // Vectors are of the weights' type, or f32; matrices are [out, in]. Null where the layer has none.
 struct LayerWeights {
   LayerSpec spec;
@@ -67,6 +81,7 @@ struct LayerWeights {
   const void* down_norm = nullptr;  // [hidden], of what the feed-forward part adds
   const void* scalar = nullptr;     // [1]: the residual stream is multiplied by it at the layer's end
   ExpertWeights experts;
+  TokenLayerWeights token;
 
   uint64_t experts_bytes() const {  // of all experts' matrices: stored_bytes()
     if (!spec.ffn.experts) return 0;
@@ -129,10 +144,11 @@ class Weights {
   uint64_t layers_bytes() const;  // of the layers' matrices but their experts': stored_bytes()
   const LayerWeights& layer(int64_t index) const { return body_->layers[static_cast<size_t>(index)]; }
   const MtpWeights* mtp() const { return body_->mtp ? &*body_->mtp : nullptr; }  // null: the model has none
-  const Weight& embedding() const { return body_->embedding; }                   // [vocab, hidden]
-  const void* final_norm() const { return body_->final_norm; }                   // [hidden]
-  const Weight& head() const { return body_->head; }    // [vocab, hidden]; the embedding where the head is tied
-  float logit_cap() const { return body_->logit_cap; }  // ModelConfig::logit_cap
+  const TokenInputWeights* token_inputs() const { return body_->token_inputs ? &*body_->token_inputs : nullptr; }
+  const Weight& embedding() const { return body_->embedding; }  // [vocab, hidden]
+  const void* final_norm() const { return body_->final_norm; }  // [hidden]
+  const Weight& head() const { return body_->head; }            // [vocab, hidden]; the embedding where the head is tied
+  float logit_cap() const { return body_->logit_cap; }          // ModelConfig::logit_cap
 
   // ---- layers in host memory ----
   int64_t layer_count() const { return static_cast<int64_t>(body_->layers.size()); }
@@ -142,7 +158,8 @@ class Weights {
   const std::byte* layer_data(int64_t layer) const { return body_->store.part_data(body_->layer_part(layer)); }
   // The layer, if its bytes have been copied to `data`.
   LayerWeights layer_at(int64_t layer, const std::byte* data) const;
-  uint64_t all_bytes() const { return body_->all_bytes; }  // of all tiers
+  uint64_t all_bytes() const { return body_->all_bytes; }    // of all that may be on the device, wherever it is
+  uint64_t host_bytes() const { return body_->host_bytes; }  // of what never is: it is in pinned host memory
 
  private:
   // Views point to each other's memory, so it stays where it is.
@@ -161,7 +178,8 @@ class Weights {
     Weight embedding, head;
     float logit_cap = 0;
     int64_t host_layers = 0;
-    uint64_t all_bytes = 0;
+    std::optional<TokenInputWeights> token_inputs;
+    uint64_t all_bytes = 0, host_bytes = 0;
   };
   explicit Weights(std::unique_ptr<Body> body) : body_(std::move(body)) {}
 

@@ -77,8 +77,35 @@ TEST(Gemma4, ExpertsBesideTheDensePart) {
   }
 }
 
+// The last two layers read the rows of layers 4 and 5, and have feed-forward parts of twice the width.
+TEST(Gemma4, ATokenAddsToEachLayerOfAnEModel) {
+  const auto model = open_checkpoint(tiny_file("gemma4e"));
+  const ModelConfig& config = model->config();
+  ASSERT_EQ(config.layer_count(), 8);
+  EXPECT_TRUE(config.shares_rows());
+  EXPECT_EQ(config.token_width(), 8);
+  for (int64_t i = 0; i < 8; ++i) {
+    const bool full = i == 2 || i == 5 || i == 7;
+    const AttentionSpec attention = {.heads = 4,
+                                     .kv_heads = 1,
+                                     .head_dim = full ? 32 : 16,
+                                     .qk_norm = true,
+                                     .window = full ? 0 : 64,
+                                     .local_rope = !full,
+                                     .scale = 1.0,
+                                     .v_norm = true,
+                                     .rows_of = i == 6   ? 4
+                                                : i == 7 ? 5
+                                                         : -1};
+    EXPECT_EQ(config.layer(i).attention(), attention) << i;
+    EXPECT_EQ(config.layer(i).ffn, (FfnSpec{i < 6 ? 48 : 96, Activation::kGelu})) << i;
+    EXPECT_EQ(config.layer(i).token_width, 8) << i;
+  }
+  EXPECT_EQ(config.kv_values(), 2 * 2 * 32);  // of layers 2 and 5
+}
+
 class Gemma4Formats : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Models, Gemma4Formats, ::testing::Values("gemma4", "gemma4moe"),
+INSTANTIATE_TEST_SUITE_P(Models, Gemma4Formats, ::testing::Values("gemma4", "gemma4moe", "gemma4e"),
                          [](const auto& model) { return std::string(model.param); });
 
 TEST_P(Gemma4Formats, AreOneModel) {
@@ -153,8 +180,14 @@ TEST(Gemma4, ConfigRefusesByKeyAndValues) {
        {"top_k_experts 5 is above num_experts 4"}},
       {R"({"enable_moe_block": true, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 0})",
        {"moe_intermediate_size 0"}},
-      {R"({"hidden_size_per_layer_input": 256})", {"hidden_size_per_layer_input 256", "E model"}},
-      {R"({"num_kv_shared_layers": 18})", {"num_kv_shared_layers 18", "E model"}},
+      {R"({"hidden_size_per_layer_input": -1})", {"hidden_size_per_layer_input -1"}},
+      {R"({"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 300})",
+       {"vocab_size_per_layer_input 300 differs from vocab_size 320"}},
+      {R"({"num_kv_shared_layers": 6})", {"num_kv_shared_layers 6 leaves none of the 6 layers"}},
+      {R"({"num_kv_shared_layers": 18})", {"num_kv_shared_layers 18 leaves none of the 6 layers"}},
+      {R"({"num_kv_shared_layers": 4})", {"num_kv_shared_layers 4 makes layer 2 read", "none of the first 2 sees all"}},
+      {R"({"num_kv_shared_layers": 2, "per_layer_config": {"5": {"head_dim": 64}}})",
+       {"layer 5 has 1 KV heads of 64, but layer 2, whose rows it reads, has 1 of 32"}},
       {R"({"per_layer_config": [1]})", {"per_layer_config [1]"}},
       {R"({"per_layer_config": {"6": {}}})", {"per_layer_config holds", "\"6\"", "6 layers"}},
       {R"({"per_layer_config": {"5": {"head_dim": 0}}})", {"per_layer_config.5.head_dim 0"}},
@@ -203,8 +236,10 @@ TEST(Gemma4, GgufKeys) {
       {gemma4_number("block_count", 5), {"holds 6 values, but gemma4.block_count is 5"}},
       {gemma4_number("expert_count", 8), {"gemma4.expert_used_count", "missing"}},
       {gemma4_number("expert_count", 5000), {"gemma4.expert_count", "5000"}},
-      {gemma4_number("embedding_length_per_layer_input", 256), {"embedding_length_per_layer_input 256", "E model"}},
-      {gemma4_number("attention.shared_kv_layers", 18), {"attention.shared_kv_layers 18", "E model"}},
+      {gemma4_number("attention.shared_kv_layers", 18),
+       {"gemma4.attention.shared_kv_layers 18 leaves none of the 6 layers"}},
+      {gemma4_number("attention.shared_kv_layers", 4),
+       {"gemma4.attention.shared_kv_layers 4 makes layer 2 read", "none of the first 2 sees all"}},
       {without_tensor("rope_freqs.weight"), {"has no tensor rope_freqs.weight"}},
       {[](GgufFile* file) {
          for (GgufTensor& tensor : file->tensors)
