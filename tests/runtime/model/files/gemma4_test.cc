@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -11,11 +12,14 @@
 #include "runtime/model/decoder_tensors.h"
 #include "runtime/model/families/read_config.h"
 #include "runtime/model/files/open_checkpoint.h"
+#include "runtime/model/files/tensor_parts.h"
 #include "runtime/model/gguf/gguf_vocabulary.h"
+#include "runtime/model/weights.h"
 #include "runtime/text/tokenizer.h"
 #include "tests/runtime/model/files/model_files.h"
 #include "tests/runtime/model/files/same_model.h"
 #include "tests/support/refusal.h"
+#include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
@@ -102,6 +106,50 @@ TEST(Gemma4, ATokenAddsToEachLayerOfAnEModel) {
     EXPECT_EQ(config.layer(i).token_width, 8) << i;
   }
   EXPECT_EQ(config.kv_values(), 2 * 2 * 32);  // of layers 2 and 5
+}
+
+// The tiny E model with one tensor more, of eight zeros.
+std::string with_tensor(const TemporaryFolder& folder, const std::string& name) {
+  const std::string file = read_small_file(tiny_file("gemma4e") + "/model.safetensors", 1 << 20);
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  json header = json::parse(file.substr(8, length));
+  const std::string data = file.substr(8 + length);
+  header[name] = {{"dtype", "F32"}, {"shape", {8}}, {"data_offsets", {data.size(), data.size() + 32}}};
+  const std::string text = header.dump();
+  length = text.size();
+  folder.write("config.json", read_small_file(tiny_file("gemma4e") + "/config.json", 1 << 16));
+  folder.write("model.safetensors", std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + data +
+                                        std::string(32, '\0'));
+  return folder.path();
+}
+
+// Files may have K and V of layers that read those of others; nothing reads them.
+TEST(Gemma4, WhatALayerWithoutKAndVHasInTheirPlaceIsNotRead) {
+  const TemporaryFolder folder;
+  for (const char* const name : {"k_proj", "v_proj", "k_norm"}) {
+    const std::string path = with_tensor(folder, str("model.layers.7.self_attn.", name, ".weight"));
+    EXPECT_NO_THROW(Weights::place(*open_checkpoint(path), Backend::kCpu, {DType::kF32})) << name;
+  }
+  for (const char* const name : {"model.layers.7.self_attn.x.weight", "model.layers.5.self_attn.k_norm.bias"}) {
+    expect_error(ExitCode::kBadInput, folder.path(), {name},
+                 [&] { Weights::place(*open_checkpoint(with_tensor(folder, name)), Backend::kCpu, {DType::kF32}); });
+  }
+}
+
+TEST(Gemma4, TheTableOfTokenInputs) {
+  const ModelConfig config = open_checkpoint(tiny_file("gemma4e"))->config();
+  const std::string name = "model.embed_tokens_per_layer.weight";
+  const auto parts = [&](const std::vector<int64_t>& shape, const char* type) {
+    return decoder_parts(config, {{name, shape, type, 320 * 64 * 4}}, "a.gguf", {});
+  };
+  const std::vector<TensorPart> whole = parts({320, 64}, "F32");
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_EQ(whole[0].tensor.shape, (std::vector<int64_t>{320 * 8, 8}));
+  expect_error(ExitCode::kBadInput, "a.gguf", {name, "[320, 56]", "[320, 64]"}, [&] { parts({320, 56}, "F32"); });
+  expect_error(ExitCode::kBadInput, "a.gguf", {name, "Q8_0", "blocks hold 32 weights", "the 8 that a token adds"}, [&] {
+    parts({320, 64}, "Q8_0");
+  });
 }
 
 class Gemma4Formats : public ::testing::TestWithParam<const char*> {};
