@@ -233,7 +233,7 @@ double prefill_attention_ms(const CostInput& in, double tokens) {
   const ModelSizes& m = in.model;  // layers with a window are computed in the type of the computation
   const double plain = in.rates.attention_tflop_per_s / (in.rates.gpu ? wide(m, kWidePrefill) : 1);
   const double int8 = in.plan.prefill_int8 ? in.rates.int8_attention_tflop_per_s : 0;  // heads of 256 are no slower
-  const double windows = static_cast<double>(m.window_layers), full = static_cast<double>(m.rows.layers);
+  const double windows = static_cast<double>(m.window_layers), full = static_cast<double>(m.read_rows().layers);
   return tflop_ms(full * m.attention_flop(tokens, tokens / 2), int8 > 0 ? int8 : plain) +
          tflop_ms(windows * m.window_flop(tokens, m.mean_window(tokens)), plain);
 }
@@ -336,7 +336,7 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
   const bool partial = pass.mode == StepMode::kPartial;
   const bool blocks = partial && pass.partial.has_blocks(), copy = partial && pass.partial.copy;
   const int64_t rows = blocks ? std::min(pass.partial.rows(), pass.committed) : pass.committed;
-  const RowShape& stored = in.model.rows;
+  const RowShape stored = in.model.read_rows();
   const RowShape full = blocks || stored.values_alone ? stored.exact() : stored;  // attention reads K that is made, too
   const RowShape shape = copy ? copy_rows(stored, *pass.partial.copy) : full;
   cost.weight_bytes = in.model.step_bytes(pass.queries);
@@ -383,7 +383,7 @@ PassCost prefill_cost(const CostInput& in, int64_t prompt_tokens) {
   const double tokens = static_cast<double>(prompt_tokens);
   PassCost cost;
   cost.weight_bytes = static_cast<uint64_t>(m.shared_weights() * m.type_bytes) + m.experts.stored_bytes;
-  cost.kv_bytes = m.rows.bytes_all_layers() * static_cast<uint64_t>(prompt_tokens) +
+  cost.kv_bytes = m.read_rows().bytes_all_layers() * static_cast<uint64_t>(prompt_tokens) +
                   m.window_rows().bytes_all_layers() * static_cast<uint64_t>(std::min(m.window, prompt_tokens));
   const StreamSchedule schedule = streamed(in, prompt_tokens);
   // Of states in host memory, what leaves; what comes back, as much, has the link's other direction.

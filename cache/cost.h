@@ -50,8 +50,8 @@ struct ExpertSizes {
   double read_share(int64_t rows) const;
 };
 
-// Sizes of a decoder. Layers are of three kinds: those of the KV cache, rows.layers of them, those with a window of
-// rows, and recurrent ones.
+// Sizes of a decoder. Layers are of three kinds: those that see all rows, rows.layers of which have their own in the KV
+// cache, those with a window of rows, and recurrent ones.
 struct ModelSizes {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
   int64_t type_bytes = 2;  // of an element that is computed with
@@ -62,6 +62,7 @@ struct ModelSizes {
   bool qk_norm = false;                     // norms of queries and of keys: two kernels more a layer
   bool gated = false;                       // attention's output is multiplied by gates: more of q, and a kernel more
   RowShape rows{};                          // of the KV cache
+  int64_t reading_layers = 0;               // layers without rows of their own that read those of another layer
   RecurrentSizes recurrent{};
   int64_t window_layers = 0, window = 0;  // layers whose queries see, and which keep, a window of such rows
   // Of those, a query's elements and the heads of rows; 0: as of the others.
@@ -81,7 +82,12 @@ struct ModelSizes {
   double window_flop(double queries, double seen) const {  // the same of a layer with a window
     return 4 * static_cast<double>(window_width > 0 ? window_width : heads * head_dim) * queries * seen;
   }
-  int64_t attention_layers() const { return rows.layers + window_layers; }
+  int64_t attention_layers() const { return rows.layers + reading_layers + window_layers; }
+  RowShape read_rows() const {  // by the queries of a token
+    RowShape shape = rows;
+    shape.layers += reading_layers;
+    return shape;
+  }
   RowShape window_rows() const {
     RowShape shape = rows;
     shape.layers = window_layers;

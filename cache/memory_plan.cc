@@ -115,7 +115,9 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   const auto largest = [&](const RowShape& rows, const RowShape& windows) {
     return std::max(readable_bytes(rows, 0, built), readable_bytes(windows, 0, built));
   };
-  plan.layer_buffer_bytes = largest(in.rows.built(), in.window_rows.built());
+  const RowShape rows = in.rows.built(), windows = in.window_rows.built();
+  plan.layer_buffer_bytes =
+      in.two_buffers ? largest(rows, {}) + whole_pages(largest({}, windows)) : largest(rows, windows);
   plan.stored_layer_bytes = in.rows.has_low_bit() ? largest(in.rows, in.window_rows) : 0;
   if (plan.disk_bytes > 0) {
     plan.disk_slots = in.disk_slots > 0 ? in.disk_slots : kDefaultDiskSlots;

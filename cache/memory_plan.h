@@ -61,12 +61,13 @@ struct RingOptions {
 struct PlanInput {
   RowShape rows;
   RowShape window_rows{};    // of layers with a window, which prefill builds in the same buffer; no layers: none
+  bool two_buffers = false;  // in another one: later layers read the rows of the last layer of each kind
   int64_t prompt_rows = 0;   // rows that prefill computes
   int64_t context_rows = 0;  // most rows of the run: prompt, output, rows of one pass
   int64_t pass_rows = 1;     // largest tree that a step may verify
   KvMode mode = KvMode::kAuto;
   PartialShape partial{};            // off: no partial verification
-  bool last_layer_resident = false;  // in every mode: a draft reads its rows
+  bool last_layer_resident = false;  // in every mode: a draft reads its rows, or layers without rows do
   uint64_t vram_free = 0, host_free = 0;
   uint64_t disk_free = 0;             // disk space for what host memory cannot hold; 0: no disk tier
   uint64_t total_free = UINT64_MAX;   // both tiers together if they share one memory (the CPU)

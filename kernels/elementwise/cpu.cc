@@ -26,6 +26,14 @@ void embedding(const EmbeddingParams& params, ThreadPool& pool) {
   });
 }
 
+void row_ids(const RowIdsParams& params, ThreadPool& pool) {
+  for_rows(pool, params.rows, params.count, [&](int64_t row) {
+    for (int64_t i = 0; i < params.count; ++i) {
+      params.out[row * params.count + i] = static_cast<int32_t>(params.ids[row] * params.stride + params.first + i);
+    }
+  });
+}
+
 void rms_norm(const RmsNormParams& params, ThreadPool& pool) {
   const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
   float factor = 1.0f;
@@ -93,10 +101,10 @@ void rope_table(const RopeTableParams& params, ThreadPool& pool) {
 void silu_mul(const SiluMulParams& params, ThreadPool& pool) {
   const ElementwiseKernels& kernels = HEADRACE_PICK_ISA(elementwise_kernels);
   for_rows(pool, params.rows, params.cols * 4, [&](int64_t row) {  // an exponential costs as much as a few moves
-    const std::byte* gate = at(params.gate_up, row * 2 * params.cols, params.type);
-    kernels.silu_mul(params.activation, params.type, params.type, gate,
-                     at(static_cast<const void*>(gate), params.cols, params.type),
-                     at(params.out, row * params.cols, params.type), params.cols);
+    kernels.silu_mul(params.activation, params.type, params.type,
+                     at(params.gate_up, row * params.gate_stride, params.type),
+                     at(params.up, row * params.up_stride, params.type), at(params.out, row * params.cols, params.type),
+                     params.cols);
   });
 }
 

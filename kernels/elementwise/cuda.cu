@@ -9,7 +9,6 @@
 #include "kernels/elementwise/silu.cuh"
 
 namespace headrace::kernels::cuda {
-
 namespace {
 
 constexpr int kThreads = 128;
@@ -259,8 +258,8 @@ __global__ void __launch_bounds__(kThreads) silu_mul_kernel(SiluMulParams p, boo
   const int64_t row = blockIdx.x;
   const int count = chunk_count(p.cols, col);
   float gate[kChunk], up[kChunk];
-  load_chunk(p.type, p.gate_up, 2 * row * p.cols + col, count, aligned, gate);
-  load_chunk(p.type, p.gate_up, (2 * row + 1) * p.cols + col, count, aligned, up);
+  load_chunk(p.type, p.gate_up, row * p.gate_stride + col, count, aligned, gate);
+  load_chunk(p.type, p.up, row * p.up_stride + col, count, aligned, up);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) gate[i] = activated_times(p.activation, gate[i], up[i]);
   store_chunk(p.type, p.out, row * p.cols + col, count, aligned, gate);
@@ -366,8 +365,9 @@ void rope_table(const RopeTableParams& params, Stream& stream) {
 }
 
 void silu_mul(const SiluMulParams& params, Stream& stream) {
-  const bool aligned =
-      chunks_aligned(params.gate_up, params.type, params.cols) && chunks_aligned(params.out, params.type, params.cols);
+  const bool aligned = chunks_aligned(params.gate_up, params.type, params.gate_stride) &&
+                       chunks_aligned(params.up, params.type, params.up_stride) &&
+                       chunks_aligned(params.out, params.type, params.cols);
   launch_on(cuda_stream(stream), "silu_mul", {params.rows, blocks(ceil_div(params.cols, kChunk)), kThreads},
             silu_mul_kernel, params, aligned);
 }

@@ -48,10 +48,25 @@ void rope_table(const RopeTableParams& params, Stream& stream) {
   dispatch(kernels::cpu::rope_table, kernels::cuda::rope_table, params, stream);
 }
 
+void row_ids(const RowIdsParams& params, Stream& stream) {
+  CHECK(params.rows >= 0 && params.first >= 0 && params.count > 0 && params.first + params.count <= params.stride,
+        "rows=", params.rows, " first=", params.first, " count=", params.count, " stride=", params.stride);
+  if (params.rows == 0) return;
+  dispatch(kernels::cpu::row_ids, kernels::cuda::row_ids, params, stream);
+}
+
 void silu_mul(const SiluMulParams& params, Stream& stream) {
   CHECK(params.rows >= 0 && params.cols > 0, "rows=", params.rows, " cols=", params.cols);
   if (params.rows == 0) return;
-  dispatch(kernels::cpu::silu_mul, kernels::cuda::silu_mul, params, stream);
+  SiluMulParams apart = params;
+  if (params.up == nullptr) {
+    apart.up =
+        static_cast<const std::byte*>(params.gate_up) + static_cast<uint64_t>(params.cols) * dtype_bytes(params.type);
+    apart.gate_stride = apart.up_stride = 2 * params.cols;
+  }
+  CHECK(apart.gate_stride >= apart.cols && apart.up_stride >= apart.cols, "gate_stride=", apart.gate_stride,
+        " up_stride=", apart.up_stride, " cols=", apart.cols);
+  dispatch(kernels::cpu::silu_mul, kernels::cuda::silu_mul, apart, stream);
 }
 
 void gate_rows(const GateRowsParams& params, Stream& stream) {

@@ -22,6 +22,14 @@ struct EmbeddingParams {
 };
 void embedding(const EmbeddingParams& params, Stream& stream);
 
+// out[i * count + j] = ids[i] * stride + first + j: the rows of a table that has `stride` rows for each id.
+struct RowIdsParams {
+  const int32_t* ids;  // [rows]
+  int32_t* out;        // [rows, count]
+  int64_t rows, count, stride, first;
+};
+void row_ids(const RowIdsParams& params, Stream& stream);
+
 // out = x / sqrt(mean(x^2) + eps) * weight, over the last dimension. In place is allowed if the types are the same. The
 // result depends on the values of x alone: x in kF32 with values that `type` can hold has the bits of x in `type`.
 // With a residual, out = (residual + that) * factor, rounded once.
@@ -85,6 +93,10 @@ struct SiluMulParams {
   DType type;
   int64_t rows, cols;
   Activation activation = Activation::kSilu;
+  // [rows, cols], rows up_stride elements apart; gate_up then has rows of the gate, gate_stride elements apart, and may
+  // be out. Null: up follows the gate.
+  const void* up = nullptr;
+  int64_t gate_stride = 0, up_stride = 0;
 };
 void silu_mul(const SiluMulParams& params, Stream& stream);
 

@@ -173,10 +173,15 @@ ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const 
   add_quantised(weights.head(), &quantised);
   const AttentionSpec& attention = config.attention();
   int64_t windows = 0, window = 0, window_width = 0, window_kv_heads = 0, window_head_dim = 0, attention_weights = 0;
+  int64_t reading = 0, ffn = 0;
   for (const LayerSpec& layer : config.layers) {
+    ffn += layer.ffn.width;
     if (!layer.has_attention()) continue;
-    attention_weights += config.hidden * (layer.in_width() + layer.out_width());
-    if (layer.attention().window == 0) continue;
+    attention_weights += config.hidden * (layer.in_width() + layer.out_width() + 3 * layer.token_width);
+    if (layer.attention().window == 0) {
+      reading += layer.keeps_rows() ? 0 : 1;
+      continue;
+    }
     ++windows;
     window = layer.attention().window;
     window_width = layer.attention().q_width();
@@ -188,7 +193,7 @@ ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const 
           .heads = attention.heads,
           .kv_heads = attention.kv_heads,
           .head_dim = attention.head_dim,
-          .ffn = config.layers.front().ffn.width,
+          .ffn = ffn / config.layer_count(),  // of a layer on average
           .vocab = config.vocab,
           .type_bytes = static_cast<int64_t>(dtype_bytes(weights.dtype())),
           .stored_layers_bytes = weights.layers_bytes(),
@@ -198,6 +203,7 @@ ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const 
           .qk_norm = attention.qk_norm,
           .gated = attention.gated_output,
           .rows = rows,
+          .reading_layers = reading,
           .recurrent = recurrent_sizes(config),
           .window_layers = windows,
           .window = window,

@@ -31,7 +31,7 @@ RopeParams rope_params(const Pass& pass, const LayerWeights& w, int64_t first, i
           .v_type = pass.v_type,
           .rows = rows,
           .heads = a.heads,
-          .kv_heads = a.kv_heads,
+          .kv_heads = a.makes_rows() ? a.kv_heads : 0,
           .head_dim = a.head_dim,
           .qkv_stride = w.spec.attention().in_width(),
           .table_rows = tables.rows,
@@ -143,8 +143,11 @@ void normalise(const Pass& pass, const LayerNorm& n) {
 }
 
 float embedding_factor(const ModelConfig& config, DType type) {
-  if (!config.scaled_embedding) return 1.0f;
-  const auto factor = static_cast<float>(std::sqrt(static_cast<double>(config.hidden)));
+  return config.scaled_embedding ? root_factor(config.hidden, type) : 1.0f;
+}
+
+float root_factor(int64_t width, DType type) {
+  const auto factor = static_cast<float>(std::sqrt(static_cast<double>(width)));
   return type == DType::kBF16  ? bf16_to_f32(f32_to_bf16(factor))
          : type == DType::kF16 ? f16_to_f32(f32_to_f16(factor))
                                : factor;
@@ -197,7 +200,8 @@ void rotated_qkv_product(const Pass& pass, const LayerWeights& w, const void* hi
   const TraceSpan span(*pass.stream, "qkv");
   const ProductParams params = ready_product(pass, qkv_of(pass, w, hidden));
   const RopeParams turn = rope_params(pass, w, 0, pass.rows, to);
-  if (w.spec.attention().gated_output || w.spec.attention().k_is_v) {
+  const AttentionSpec& a = w.spec.attention();
+  if (a.gated_output || a.k_is_v || !a.makes_rows()) {
     product(params, *pass.stream);
     rope(turn, *pass.stream);
     keys_of_values(pass, w, 0, pass.rows, to);

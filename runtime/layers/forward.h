@@ -76,13 +76,14 @@ struct EmbeddedTokens {
   void* out;
   float factor = 1.0f;  // they are multiplied by, and rounded again: embedding_factor()
 };
-float embedding_factor(const ModelConfig& config, DType type);  // rounded to `type`, that of the weights
+float root_factor(int64_t width, DType type);                   // sqrt(width), rounded to `type`, that of the weights
+float embedding_factor(const ModelConfig& config, DType type);  // likewise
 void embed_tokens(const Weight& embedding, const EmbeddedTokens& tokens, Stream& stream);
 
 // hidden [rows, hidden] -> work.qkv [rows, spec.in_width()]: norm and product.
 void qkv_product(const Pass& pass, const LayerWeights& layer, const void* hidden);
 // Rows [first, first + rows) of work.qkv: the head norms of layers that have them; rotates q in place; K and V,
-// rounded to the cache's types, go to `to`.
+// rounded to the cache's types, go to `to`, unless the layer makes none.
 void rotate_rows(const Pass& pass, const LayerWeights& layer, int64_t first, int64_t rows, const KvRows& to);
 // Both, of all rows; work.qkv has q alone afterwards.
 void rotated_qkv_product(const Pass& pass, const LayerWeights& layer, const void* hidden, const KvRows& to);

@@ -5,8 +5,9 @@
 namespace headrace {
 
 LayerWidths LayerWidths::of(int64_t hidden, std::span<const LayerSpec> layers) {
-  LayerWidths widths{.hidden = hidden};
+  LayerWidths widths{.hidden = hidden, .token_layers = static_cast<int64_t>(layers.size())};
   for (const LayerSpec& layer : layers) {
+    widths.token = std::max(widths.token, layer.token_width);
     if (layer.has_attention()) {
       widths.heads = std::max(widths.heads, layer.attention().heads);
       widths.q = std::max(widths.q, layer.attention().q_width());
@@ -62,6 +63,12 @@ LayerWork LayerWork::carve(const LayerWidths& widths, const LayerWorkSize& size,
   const auto residual_rows = [&]() -> void* {
     return allocator.take_bytes(static_cast<uint64_t>(size.rows * widths.hidden) * dtype_bytes(size.hidden_type));
   };
+  if (widths.token > 0) {
+    const int64_t inputs = widths.token_layers * widths.token;
+    work.token_rows = allocator.take<int32_t>(size.rows * widths.token_layers);
+    work.token_inputs = rows_of(inputs);
+    work.token_part = rows_of(inputs);
+  }
   if (widths.output_norms) work.branch = work.normed;  // free whenever a branch is added
   const bool other_type = widths.output_norms && size.hidden_type != size.type;
   if (other_type || widths.experts_beside || widths.shared_expert) work.branch = residual_rows();
@@ -74,7 +81,7 @@ AttentionState carve_states(const LayerWidths& widths, int64_t rows, BumpAllocat
 }
 
 RowShape row_shape(std::span<const LayerSpec> layers, DType k_type, DType v_type, DType exact, StateGroup group) {
-  const auto inside = [group](const LayerSpec& layer) { return group_of(layer) == group; };
+  const auto inside = [group](const LayerSpec& layer) { return layer.keeps_rows() && group_of(layer) == group; };
   const auto first = std::find_if(layers.begin(), layers.end(), inside);
   if (first == layers.end()) return {};
   const AttentionSpec& a = first->attention();

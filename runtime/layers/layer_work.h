@@ -24,6 +24,7 @@ struct LayerWidths {
   bool experts_beside = false;                    // a dense part
   bool shared_expert = false;                     // there is one; ffn is its width, too
   bool int8_experts = false;                      // they have products in 8 bits, with buffers of their own
+  int64_t token = 0, token_layers = 0;            // of what a token adds to a layer; layers that are prepared at once
 
   static LayerWidths of(int64_t hidden, std::span<const LayerSpec> layers);
   static LayerWidths of(const ModelConfig& config) { return of(config.hidden, config.layers); }
@@ -65,6 +66,10 @@ struct LayerWork {
   // [rows, hidden] of the residual stream's type: what is normalised before it is added, or a shared expert's output.
   void* branch = nullptr;
   void* dense = nullptr;  // [rows, hidden] of the residual stream's type, where experts are beside a dense part
+  // Where a token adds to layers: what it adds to each, [rows, token_layers, token], and room of the same size; and
+  // their rows in the table, [rows, token_layers].
+  void *token_inputs = nullptr, *token_part = nullptr;
+  int32_t* token_rows = nullptr;
   ExpertsWork experts;
 
   static LayerWork carve(const LayerWidths& widths, const LayerWorkSize& size, BumpAllocator& allocator);

@@ -15,6 +15,10 @@ std::vector<ProductSize> layer_products(int64_t hidden, std::span<const LayerSpe
       sizes.push_back({2 * experts->width, hidden, type, true});
       sizes.push_back({hidden, experts->width, DType::kF32, true});
     }
+    if (layer.token_width > 0) {
+      sizes.push_back({layer.token_width, hidden, type});
+      sizes.push_back({hidden, layer.token_width, hidden_type});
+    }
     if (layer.ffn.width > 0) {
       sizes.push_back({2 * layer.ffn.width, hidden, type});
       sizes.push_back({hidden, layer.ffn.width, hidden_type});
@@ -44,6 +48,7 @@ uint64_t product_bytes(const ModelConfig& config, const Weights& weights, Stream
   const bool decode = path == ProductPath::kDecode;
   const DType type = weights.dtype();
   std::vector<ProductSize> sizes = layer_products(config.hidden, config.layers, type, decode ? DType::kF32 : type);
+  if (config.token_width() > 0) sizes.push_back({config.layer_count() * config.token_width(), config.hidden, type});
   if (decode) sizes.push_back({config.vocab, config.hidden, DType::kF32});
   const ProductPlace place = product_place(stream.backend(), threads, substitutes || weights.keeps_blocks());
   return whole_pages(product_workspace_bytes(stream)) + most_product_bytes({place, type, rows, path}, sizes);

@@ -64,12 +64,15 @@ struct AttentionSpec {
   bool v_norm = false;        // Gemma 4: RMSNorm over each head of v, without a weight; only with qk_norm
   bool k_is_v = false;        // Gemma 4: no v_proj; v is what k_proj makes, before k's norm and rope
   bool sinks = false;         // gpt-oss: each head has one more score, without a value
+  // Gemma 4 E2B and E4B: the earlier layer whose K and V it attends to, since it makes none; -1: it makes its own.
+  int64_t rows_of = -1;
 
   bool operator==(const AttentionSpec&) const = default;
   int64_t rotary_dims() const { return rope_dims == 0 ? head_dim : rope_dims; }
   int64_t q_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
-  int64_t qkv_width() const { return q_width() + (k_is_v ? 1 : 2) * kv_width(); }
+  bool makes_rows() const { return rows_of < 0; }
+  int64_t qkv_width() const { return q_width() + (makes_rows() ? (k_is_v ? 1 : 2) * kv_width() : 0); }
   int64_t in_width() const { return qkv_width() + (gated_output ? q_width() : 0); }  // with the gates
 };
 
@@ -122,9 +125,12 @@ struct LayerSpec {
   FfnSpec ffn;
   bool output_norms = false;  // Gemma 3: what attention and the feed-forward part add is normalised first
   bool scaled = false;        // Gemma 4: the residual stream is multiplied by a number at the layer's end
+  // Gemma 4 E2B and E4B: of what the token itself adds to the layer, before its end; 0: nothing.
+  int64_t token_width = 0;
 
   bool operator==(const LayerSpec&) const = default;
   bool has_attention() const { return std::holds_alternative<AttentionSpec>(mixer); }
+  bool keeps_rows() const { return has_attention() && attention().makes_rows(); }
   // REQUIRES: the mixer is of that kind.
   const AttentionSpec& attention() const { return kind_of<AttentionSpec>(mixer); }
   AttentionSpec& attention() { return kind_of<AttentionSpec>(mixer); }
@@ -194,11 +200,16 @@ struct ModelConfig {
   int64_t kv_values() const {
     int64_t sum = 0;
     for (const LayerSpec& layer : layers) {
-      if (layer.has_attention() && layer.attention().window == 0) {
+      if (layer.keeps_rows() && layer.attention().window == 0) {
         sum += (layer.attention().k_is_v ? 1 : 2) * layer.attention().kv_width();
       }
     }
     return sum;
+  }
+  int64_t token_width() const { return layers.front().token_width; }  // of each layer
+  bool shares_rows() const {                                          // some layers read those of others
+    return std::any_of(layers.begin(), layers.end(),
+                       [](const LayerSpec& layer) { return layer.has_attention() && !layer.keeps_rows(); });
   }
 };
 

@@ -66,6 +66,22 @@ void check_delta_net(const DeltaNetSpec& d, const std::string& source) {
     refuse(str("linear_num_value_heads ", d.v_heads, " x linear_value_head_dim ", d.v_dim, " is above ", kMaxWidth));
 }
 
+// The rows that a layer reads must be of its own kind.
+void check_shared_rows(const ModelConfig& config, const std::string& source) {
+  for (int64_t i = 0; i < config.layer_count(); ++i) {
+    const LayerSpec& layer = config.layer(i);
+    if (!layer.has_attention() || layer.keeps_rows()) continue;
+    const AttentionSpec& a = layer.attention();
+    CHECK(a.rows_of < i && config.layer(a.rows_of).keeps_rows() && !a.qkv_bias && !a.gated_output && !a.k_is_v);
+    const AttentionSpec& from = config.layer(a.rows_of).attention();
+    CHECK(from.window == a.window && from.local_rope == a.local_rope);
+    if (from.kv_heads == a.kv_heads && from.head_dim == a.head_dim) continue;
+    throw_error(ExitCode::kBadInput, source,
+                str("layer ", i, " has ", a.kv_heads, " KV heads of ", a.head_dim, ", but layer ", a.rows_of,
+                    ", whose rows it reads, has ", from.kv_heads, " of ", from.head_dim));
+  }
+}
+
 void check_config(const ModelConfig& config, const std::string& source) {
   const auto refuse = [&](const std::string& what) { throw_error(ExitCode::kBadInput, source, what); };
   bool attends = false, sees_all = false;
@@ -78,6 +94,7 @@ void check_config(const ModelConfig& config, const std::string& source) {
     attends = attends || layer.has_attention();
     sees_all = sees_all || (layer.has_attention() && layer.attention().window == 0);
   }
+  check_shared_rows(config, source);
   if (!attends) refuse("has no layer with attention");
   if (!sees_all) refuse("has no layer whose attention sees all tokens: each has a window");
   if (config.mtp) check_attention(config.mtp->layer.attention(), config.rope, source);
@@ -98,6 +115,9 @@ std::string layers_text(const ModelConfig& config) {
   const AttentionSpec& attention = config.attention();
   const auto recurrent = std::count_if(config.layers.begin(), config.layers.end(),
                                        [](const LayerSpec& layer) { return !layer.has_attention(); });
+  const auto readers = std::count_if(config.layers.begin(), config.layers.end(), [](const LayerSpec& layer) {
+    return layer.has_attention() && !layer.keeps_rows();
+  });
   int64_t windows = 0;
   const AttentionSpec* window = nullptr;
   for (const LayerSpec& layer : config.layers) {
@@ -111,8 +131,9 @@ std::string layers_text(const ModelConfig& config) {
              recurrent == 0 ? "" : str(recurrent, " of them recurrent, "),
              windows == 0 ? "" : str(windows, " of them with a window of ", window->window),
              own_heads ? str(" and ", window->kv_heads, " KV heads of ", window->head_dim) : "",
-             windows == 0 ? "" : ", ", attention.heads, " heads and ", attention.kv_heads, " KV heads of ",
-             attention.head_dim, ", ", ffn_text(config.layers.front().ffn));
+             windows == 0 ? "" : ", ", readers == 0 ? "" : str(readers, " without K and V of their own, "),
+             attention.heads, " heads and ", attention.kv_heads, " KV heads of ", attention.head_dim, ", ",
+             ffn_text(config.layers.front().ffn));
 }
 
 }  // namespace headrace

@@ -13,8 +13,9 @@ void append_attention(const AttentionSpec& attention, int64_t hidden, const std:
     out->push_back({prefix + name, std::move(shape)});
   };
   add("q_proj.weight", {q, hidden});
-  add("k_proj.weight", {kv, hidden});
-  if (!attention.k_is_v) add("v_proj.weight", {kv, hidden});
+  const bool own = attention.makes_rows();
+  if (own) add("k_proj.weight", {kv, hidden});
+  if (own && !attention.k_is_v) add("v_proj.weight", {kv, hidden});
   if (attention.gated_output) add("gate_proj.weight", {q, hidden});
   if (attention.qkv_bias) {
     add("q_proj.bias", {q});
@@ -23,7 +24,7 @@ void append_attention(const AttentionSpec& attention, int64_t hidden, const std:
   }
   if (attention.qk_norm) {
     add("q_norm.weight", {attention.head_dim});
-    add("k_norm.weight", {attention.head_dim});
+    if (own) add("k_norm.weight", {attention.head_dim});
   }
   add("o_proj.weight", {hidden, q});
   if (attention.output_bias) add("o_proj.bias", {hidden});
@@ -84,6 +85,10 @@ void append_layer(const LayerSpec& layer, int64_t hidden, const std::string& pre
   append_ffn(layer.ffn, hidden, prefix, out);
   if (layer.output_norms) out->push_back({prefix + "post_feedforward_layernorm.weight", {hidden}});
   if (layer.scaled) out->push_back({prefix + "layer_scalar", {1}});
+  if (layer.token_width == 0) return;
+  out->push_back({prefix + "per_layer_input_gate.weight", {layer.token_width, hidden}});
+  out->push_back({prefix + "per_layer_projection.weight", {hidden, layer.token_width}});
+  out->push_back({prefix + "post_per_layer_input_norm.weight", {hidden}});
 }
 
 void append_mtp(const MtpSpec& mtp, int64_t hidden, Tensors* out) {
@@ -101,6 +106,12 @@ std::vector<DecoderTensor> decoder_tensors(const ModelConfig& config) {
   out.push_back({"model.embed_tokens.weight", {config.vocab, config.hidden}});
   for (int64_t layer = 0; layer < config.layer_count(); ++layer) {
     append_layer(config.layer(layer), config.hidden, str("model.layers.", layer, "."), &out);
+  }
+  if (const int64_t width = config.token_width(); width > 0) {
+    const int64_t layers = config.layer_count();
+    out.push_back({"model.embed_tokens_per_layer.weight", {config.vocab * layers, width}});
+    out.push_back({"model.per_layer_model_projection.weight", {layers * width, config.hidden}});
+    out.push_back({"model.per_layer_projection_norm.weight", {width}});
   }
   out.push_back({"model.norm.weight", {config.hidden}});
   if (!config.tied_head) out.push_back({"lm_head.weight", {config.vocab, config.hidden}});

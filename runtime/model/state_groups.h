@@ -1,7 +1,7 @@
 // Which layers remember what. A group is the layers whose states are of one kind and one shape: those whose attention
 // sees all rows have rows of a KV cache, which grow with the context; those with a window keep their last rows; those
-// with a recurrent state have a state of constant size. What holds a group's states counts its layers from 0 and knows
-// no other layers. Plain values; any thread.
+// with a recurrent state have a state of constant size. A layer that reads an earlier one's rows has none. What holds a
+// group's states counts its layers from 0 and knows no other layers. Plain values; any thread.
 #pragma once
 
 #include <array>
@@ -23,6 +23,7 @@ inline StateGroup group_of(const LayerSpec& layer) {
 struct StatePlace {
   StateGroup group;
   int64_t place;
+  bool own = true;  // false: the state is an earlier layer's, which this one reads
 };
 
 class StateGroups {
@@ -30,7 +31,11 @@ class StateGroups {
   explicit StateGroups(const ModelConfig& config) {
     for (const LayerSpec& layer : config.layers) {
       const StateGroup group = group_of(layer);
-      places_.push_back({group, counts_[static_cast<size_t>(group)]++});
+      if (layer.has_attention() && !layer.keeps_rows()) {
+        places_.push_back({group, place(layer.attention().rows_of), false});
+      } else {
+        places_.push_back({group, counts_[static_cast<size_t>(group)]++});
+      }
     }
   }
   int64_t row_layers() const { return count(StateGroup::kRows); }

@@ -27,9 +27,12 @@ void place_attention(const LayerTensors& tensor, int64_t hidden, LayerWeights* w
   const AttentionSpec& a = w->spec.attention();
   const int64_t q = a.q_width(), kv = a.kv_width();
   const TensorInfo* const q_rows = tensor("self_attn.q_proj.weight", {q, hidden});
-  const TensorInfo* const k_rows = tensor("self_attn.k_proj.weight", {kv, hidden});
-  const TensorInfo* const v_rows = a.k_is_v ? nullptr : tensor("self_attn.v_proj.weight", {kv, hidden});
-  if (a.k_is_v) {
+  const bool own = a.makes_rows();
+  const TensorInfo* const k_rows = own ? tensor("self_attn.k_proj.weight", {kv, hidden}) : nullptr;
+  const TensorInfo* const v_rows = own && !a.k_is_v ? tensor("self_attn.v_proj.weight", {kv, hidden}) : nullptr;
+  if (!own) {
+    places->place(&w->qkv, {q_rows});
+  } else if (a.k_is_v) {
     places->place(&w->qkv, {q_rows, k_rows});
   } else if (a.gated_output) {
     places->place(&w->qkv, {q_rows, k_rows, v_rows, tensor("self_attn.gate_proj.weight", {q, hidden})});
@@ -41,7 +44,7 @@ void place_attention(const LayerTensors& tensor, int64_t hidden, LayerWeights* w
                                  tensor("self_attn.v_proj.bias", {kv})});
   if (a.qk_norm) {
     places->place(&w->q_norm, {tensor("self_attn.q_norm.weight", {a.head_dim})});
-    places->place(&w->k_norm, {tensor("self_attn.k_norm.weight", {a.head_dim})});
+    if (own) places->place(&w->k_norm, {tensor("self_attn.k_norm.weight", {a.head_dim})});
   }
   places->place(&w->output, {tensor("self_attn.o_proj.weight", {hidden, q})});
   if (a.output_bias) places->place(&w->output_bias, {tensor("self_attn.o_proj.bias", {hidden})});
@@ -179,7 +182,24 @@ void place_layer(const LayerTensors& tensor, const LayerSpec& spec, int64_t hidd
     dense.place_down(&w->down, places);
   }
   if (spec.output_norms) places->place(&w->down_norm, {tensor("post_feedforward_layernorm.weight", {hidden})});
-  if (spec.scaled) places->place(&w->scalar, {tensor("layer_scalar", {1})});
+  const void** const scalar = spec.token_width > 0 ? &w->token.scalar : &w->scalar;
+  if (spec.scaled) places->place(scalar, {tensor("layer_scalar", {1})});
+  if (spec.token_width == 0) return;
+  places->place_plain(&w->token.gate, {tensor("per_layer_input_gate.weight", {spec.token_width, hidden})});
+  places->place_plain(&w->token.projection, {tensor("per_layer_projection.weight", {hidden, spec.token_width})});
+  places->place(&w->token.norm, {tensor("post_per_layer_input_norm.weight", {hidden})});
+}
+
+// The table is a part of its own, whose bytes are returned.
+uint64_t place_token_inputs(const Checkpoint& checkpoint, const ModelConfig& c, TokenInputWeights* w,
+                            WeightPlaces* places, WeightStore* store) {
+  const int64_t layers = c.layer_count(), width = c.token_width();
+  const LayerTensors tensor = {checkpoint, "model."};
+  places->place(&w->table, {tensor("embed_tokens_per_layer.weight", {c.vocab * layers, width})});
+  const uint64_t bytes = store->part_bytes(store->end_part());
+  places->place_plain(&w->projection, {tensor("per_layer_model_projection.weight", {layers * width, c.hidden})});
+  places->place(&w->norm, {tensor("per_layer_projection_norm.weight", {width})});
+  return bytes;
 }
 
 void place_mtp(const LayerTensors& tensor, const MtpSpec& spec, int64_t hidden, MtpWeights* w, WeightPlaces* places) {
@@ -190,6 +210,26 @@ void place_mtp(const LayerTensors& tensor, const MtpSpec& spec, int64_t hidden, 
   place_layer(layer, spec.layer, hidden, &w->layer, places);
   if (spec.layer.ffn.experts) place_experts({layer, spec.layer.ffn, hidden}, &w->layer, places);
   if (spec.own_norm) places->place(&w->norm, {tensor("norm.weight", {hidden})});
+}
+
+// -1: of no layer.
+int64_t layer_of(std::string_view name) {
+  int64_t layer = -1;
+  for (const std::string_view prefix : {"model.layers.", "blk."})
+    if (name.starts_with(prefix)) std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
+  return layer;
+}
+
+// Of a layer that reads another's rows: files may have what would make its own nevertheless, which nothing reads.
+bool is_idle(std::string_view name, const ModelConfig& config) {
+  for (const std::string_view end : {".self_attn.k_proj.weight", ".self_attn.v_proj.weight", ".self_attn.k_norm.weight",
+                                     ".attn_k.weight", ".attn_v.weight", ".attn_k_norm.weight"}) {
+    if (!name.ends_with(end)) continue;
+    const int64_t layer = layer_of(name);
+    return layer >= 0 && layer < config.layer_count() && config.layer(layer).has_attention() &&
+           !config.layer(layer).keeps_rows();
+  }
+  return false;
 }
 
 // Parts of a layer or of the head that change nothing: tables that are computed, masks, scales of a cache in 8 bits.
@@ -204,12 +244,8 @@ bool is_harmless(std::string_view name) {
 // Of the decoder that is computed: its layers, its embeddings, its last norm, its head.
 bool is_ours(std::string_view name, const ModelConfig& config) {
   if (config.mtp && name.starts_with("mtp.")) return true;
-  for (const std::string_view prefix : {"model.layers.", "blk."}) {
-    if (!name.starts_with(prefix)) continue;
-    int64_t layer = -1;
-    std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
-    return layer >= 0 && layer < config.layer_count();
-  }
+  for (const std::string_view prefix : {"model.layers.", "blk."})
+    if (name.starts_with(prefix)) return layer_of(name) >= 0 && layer_of(name) < config.layer_count();
   for (const std::string_view prefix : {"model.norm", "model.final", "model.embed", "model.per_layer", "lm_head.",
                                         "final_logits_bias", "output", "token_embd", "position_embd", "per_layer"})
     if (name.starts_with(prefix)) return true;
@@ -236,7 +272,8 @@ void refuse_unused(const Checkpoint& checkpoint) {
   std::vector<std::string_view> unused;
   for (const TensorInfo& tensor : checkpoint.tensors())
     if (!names.contains(tensor.name) && is_ours(tensor.name, checkpoint.config()) && !is_harmless(tensor.name) &&
-        !is_scale_of_fp8(checkpoint, tensor.name) && !is_scale_of_mxfp4(tensor.name))
+        !is_idle(tensor.name, checkpoint.config()) && !is_scale_of_fp8(checkpoint, tensor.name) &&
+        !is_scale_of_mxfp4(tensor.name))
       unused.push_back(tensor.name);
   if (unused.empty()) return;
   std::string text;
@@ -275,6 +312,9 @@ Weights Weights::place(const Checkpoint& checkpoint, Backend backend, const Weig
     body->parts.back().experts = body->store.end_part();
   }
   body->first_views.push_back(places.count());
+  if (c.token_width() > 0) {
+    body->host_bytes = place_token_inputs(checkpoint, c, &body->token_inputs.emplace(), &places, &body->store);
+  }
   places.place(&body->final_norm, {&checkpoint.require("model.norm.weight", {c.hidden})});
   if (!c.tied_head) places.place(&body->head, {&checkpoint.require("lm_head.weight", {c.vocab, c.hidden})});
   if (c.mtp) {
@@ -282,7 +322,7 @@ Weights Weights::place(const Checkpoint& checkpoint, Backend backend, const Weig
     place_mtp({checkpoint, "mtp."}, *c.mtp, c.hidden, &body->mtp.emplace(), &places);
   }
   if (c.tied_head) body->head = body->embedding;
-  body->all_bytes = body->store.bytes();
+  body->all_bytes = body->store.bytes() - body->host_bytes;
   body->checkpoint = &checkpoint;
   body->possible = possible_substitutes_of(checkpoint, body->store, backend);
   return Weights(std::move(body));
@@ -308,6 +348,7 @@ void Weights::allocate(Device& device, const WeightPlacement& placement) {
   for (int64_t layer = layer_count() - placement.host_layers; layer < layer_count(); ++layer) {
     for (const size_t part : body_->parts_that_leave(layer, placement.experts_alone)) in_host[part] = true;
   }
+  if (body_->token_inputs) in_host.back() = true;  // their table follows the layers
   body_->store.allocate(device, "weights", in_host);
   body_->bind();
   body_->host_layers = placement.host_layers;
@@ -388,9 +429,11 @@ LayerWeights Weights::layer_at(int64_t layer, const std::byte* data) const {
 uint64_t Weights::layers_bytes() const {
   uint64_t bytes = 0;
   for (const LayerWeights& w : body_->layers) {
-    for (const Weight* weight : {&w.qkv, &w.output, &w.gate_up, &w.down, &w.experts.router})
+    for (const Weight* weight :
+         {&w.qkv, &w.output, &w.gate_up, &w.down, &w.experts.router, &w.token.gate, &w.token.projection})
       bytes += stored_bytes(*weight);
   }
+  if (body_->token_inputs) bytes += stored_bytes(body_->token_inputs->projection);
   return bytes;
 }
 

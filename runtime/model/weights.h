@@ -47,6 +47,20 @@ struct ExpertWeights {
   const ExpertSlab* slab = nullptr;
 };
 
+// What a token adds to a layer (runtime/layers/token_inputs.h). None is quantised: they are small, and what they round
+// stays in the residual stream.
+struct TokenLayerWeights {
+  Weight gate;                   // [width, hidden]
+  Weight projection;             // [hidden, width]
+  const void* norm = nullptr;    // [hidden]
+  const void* scalar = nullptr;  // [1]: LayerWeights::scalar of such a layer, at whose end this is
+};
+struct TokenInputWeights {
+  Weight table;                // [vocab * layers, width]: a token's rows follow each other. Always in host memory
+  Weight projection;           // [layers * width, hidden], never quantised: of a token's embedding
+  const void* norm = nullptr;  // [width]
+};
+
 // Vectors are of the weights' type, or f32; matrices are [out, in]. Null where the layer has none.
 struct LayerWeights {
   LayerSpec spec;
@@ -72,6 +86,7 @@ struct LayerWeights {
   const void* down_norm = nullptr;  // [hidden], of what the feed-forward part adds
   const void* scalar = nullptr;     // [1]: the residual stream is multiplied by it at the layer's end
   ExpertWeights experts;
+  TokenLayerWeights token;
 
   uint64_t experts_bytes() const {  // of all experts' matrices: stored_bytes()
     if (!spec.ffn.experts) return 0;
@@ -143,10 +158,11 @@ class Weights {
   uint64_t layers_bytes() const;  // of the layers' matrices but their experts': stored_bytes()
   const LayerWeights& layer(int64_t index) const { return body_->layers[static_cast<size_t>(index)]; }
   const MtpWeights* mtp() const { return body_->mtp ? &*body_->mtp : nullptr; }  // null: the model has none
-  const Weight& embedding() const { return body_->embedding; }                   // [vocab, hidden]
-  const void* final_norm() const { return body_->final_norm; }                   // [hidden]
-  const Weight& head() const { return body_->head; }    // [vocab, hidden]; the embedding where the head is tied
-  float logit_cap() const { return body_->logit_cap; }  // ModelConfig::logit_cap
+  const TokenInputWeights* token_inputs() const { return body_->token_inputs ? &*body_->token_inputs : nullptr; }
+  const Weight& embedding() const { return body_->embedding; }  // [vocab, hidden]
+  const void* final_norm() const { return body_->final_norm; }  // [hidden]
+  const Weight& head() const { return body_->head; }            // [vocab, hidden]; the embedding where the head is tied
+  float logit_cap() const { return body_->logit_cap; }          // ModelConfig::logit_cap
 
   // ---- layers in host memory ----
   int64_t layer_count() const { return static_cast<int64_t>(body_->layers.size()); }
@@ -161,7 +177,9 @@ class Weights {
   std::vector<std::span<const std::byte>> host_parts(int64_t layer) const;
   // The layer, if these have been copied to `data`, one after another.
   LayerWeights layer_at(int64_t layer, const std::byte* data) const;
-  uint64_t all_bytes() const { return body_->all_bytes; }  // of all tiers, without substitutes
+  // Of all that may be on the device, wherever it is, without substitutes; of what never is: it is in pinned host memory.
+  uint64_t all_bytes() const { return body_->all_bytes; }
+  uint64_t host_bytes() const { return body_->host_bytes; }
 
   // ---- substitutes of those layers ----
   // Of all layers, for sizes and types, the most bits first: they have no memory. None: the model has experts, or no
@@ -199,7 +217,8 @@ class Weights {
     float logit_cap = 0;
     int64_t host_layers = 0;
     bool experts_alone = false;
-    uint64_t all_bytes = 0;
+    std::optional<TokenInputWeights> token_inputs;
+    uint64_t all_bytes = 0, host_bytes = 0;
     const Checkpoint* checkpoint = nullptr;
     std::vector<std::unique_ptr<Substitutes>> possible;
     std::unique_ptr<Substitutes> substitutes;  // null: there are none

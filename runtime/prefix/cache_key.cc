@@ -74,6 +74,10 @@ void add_layers(const ModelConfig& config, Identity* to) {
     to->add(attention.scale);
     for (const LayerSpec& layer : config.layers) to->add(layer.attention().window);
   }
+  if (config.shares_rows()) {
+    to->put("shared rows");
+    for (const LayerSpec& layer : config.layers) to->add(layer.attention().rows_of);
+  }
   const bool windows = std::any_of(config.layers.begin(), config.layers.end(), [](const LayerSpec& layer) {
     return layer.has_attention() && layer.attention().window > 0;
   });

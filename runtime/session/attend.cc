@@ -56,7 +56,7 @@ void PassAttention::run(const Pass& pass, const LayerWeights& layer, const State
   params.shape.k_type = cache.shape().k_type;
   params.shape.v_type = cache.shape().v_type;
   if (window) return window_prefix(params, pass, at.place, scope);
-  full_prefix(params, pass, at.place, scope);
+  full_prefix(params, pass, layer, at, scope);
 }
 
 // The same rows in each step, whatever its mode.
@@ -69,18 +69,22 @@ void PassAttention::window_prefix(const PrefixAttentionParams& params, const Pas
   fold.finish(pass.work.attention);
 }
 
-void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer,
-                                const PassScope& scope) const {
+// A layer without rows of its own reads what a partial step reads of the layer that has them: the blocks that this
+// layer's queries chose. No layer that others read streams (PlanInput::last_layer_resident).
+void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, const LayerWeights& weights,
+                                const StatePlace& at, const PassScope& scope) const {
+  const int64_t layer = at.place;
   PrefixLaunches::Seen seen;
   const KvCache& cache = scope.sequence.cache();
   PartialRows* const partial = scope.sequence.partial();
   int64_t end_row = tail_begin(scope.deepest_position);
-  if (scope.mode == StepMode::kRefresh && partial->selects()) {
+  if (scope.mode == StepMode::kRefresh && partial->selects() && at.own) {
     const PartialOptions& options = layout_.options().partial;
     const ScoringNodes nodes(options, pass.rows, scope.pending_nodes);
     params.beside_tail = false;  // other work follows the tail
     partial->choose(layer, cache.rows(), cache.pending_rows(),
-                    scoring_queries(layout_, pass.work, nodes.end, nodes.count), compute_);
+                    scoring_queries(layout_, weights.spec, pass.work, {.rows = nodes.end, .count = nodes.count}),
+                    compute_);
     // Chosen blocks may be in a segment that is beyond every query's prefix.
     end_row = std::max(end_row, options.shape.window_begin(cache.rows(), cache.pending_rows()));
     seen = [this, partial, layer](std::span<const KvSegment> segments) { partial->gather(layer, segments, compute_); };
@@ -91,6 +95,7 @@ void PassAttention::full_prefix(PrefixAttentionParams params, const Pass& pass, 
   for (int64_t i = 0; i < resident; ++i) fold.add(cache.resident_segment(layer, i));
   KvStreamer* const streamer = scope.streamer;
   if (streamer != nullptr && layer < cache.host_layers()) {
+    CHECK(at.own);
     fold.flush();  // resident segments need not wait for the link
     fold.follow();
     for (const Chunk& chunk : streamer->schedule().chunks) {
@@ -119,20 +124,21 @@ int64_t PassAttention::segments_a_launch(const AttentionShape& shape) const {
   return std::min(buffers_.step().scratch_rows / shape.queries, kMaxPrefixParts);
 }
 
-ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t count) {
-  const AttentionSpec& attention = layout.config().attention();
+ScoringQueries scoring_queries(const SessionLayout& layout, const LayerSpec& layer, const LayerWork& work,
+                               const QueryRows& rows) {
+  const AttentionSpec& attention = layer.has_attention() ? layer.attention() : layout.config().attention();
   const DType type = layout.weights().dtype();
   const int64_t stride = attention.qkv_width();
-  const uint64_t skipped = static_cast<uint64_t>((rows - count) * stride) * dtype_bytes(type);
+  const uint64_t skipped = static_cast<uint64_t>((rows.rows - rows.count) * stride) * dtype_bytes(type);
   return {.q = static_cast<const std::byte*>(work.qkv) + skipped,
           .type = type,
-          .count = count,
+          .count = rows.count,
           .heads = attention.heads,
           .stride = stride};
 }
 
 void show_queries(Draft* draft, const StatePlace& at, const ScoringQueries& queries) {
-  if (draft == nullptr || at.group != StateGroup::kRows) return;
+  if (draft == nullptr || at.group != StateGroup::kRows || !at.own) return;
   draft->pass_queries(
       {.layer = at.place, .q = queries.q, .type = queries.type, .rows = queries.count, .stride = queries.stride});
 }

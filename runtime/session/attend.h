@@ -34,7 +34,8 @@ class PassAttention {
   void run(const Pass& pass, const LayerWeights& layer, const StatePlace& at, const PassScope& scope) const;
 
  private:
-  void full_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope) const;
+  void full_prefix(PrefixAttentionParams params, const Pass& pass, const LayerWeights& layer, const StatePlace& at,
+                   const PassScope& scope) const;
   void window_prefix(const PrefixAttentionParams& params, const Pass& pass, int64_t layer,
                      const PassScope& scope) const;
   void partial_prefix(PrefixAttentionParams params, const Pass& pass, int64_t layer, const PassScope& scope) const;
@@ -45,9 +46,14 @@ class PassAttention {
   const SessionBuffers& buffers_;
 };
 
-// The queries of rows [rows - count, rows) of the layer that `work` was last used for.
-ScoringQueries scoring_queries(const SessionLayout& layout, const LayerWork& work, int64_t rows, int64_t count);
-// Shows the draft, if there is one, the queries of a layer with rows.
+// The queries of rows [rows - count, rows).
+struct QueryRows {
+  int64_t rows, count;
+};
+// Of the layer that `work` was last used for, or of a layer without attention none that mean something.
+ScoringQueries scoring_queries(const SessionLayout& layout, const LayerSpec& layer, const LayerWork& work,
+                               const QueryRows& rows);
+// Shows the draft, if there is one, the queries of a layer with rows of its own.
 void show_queries(Draft* draft, const StatePlace& at, const ScoringQueries& queries);
 
 }  // namespace headrace

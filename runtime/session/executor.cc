@@ -6,6 +6,7 @@
 
 #include "kernels/tree/op.h"
 #include "offload/device/trace.h"
+#include "runtime/layers/token_inputs.h"
 #include "runtime/session/late_partial.h"
 #include "runtime/session/pass_inputs.h"
 #include "runtime/session/prefill.h"
@@ -62,7 +63,8 @@ void Executor::make_row_streamer() {
   std::vector<int64_t> with_rows;
   RowRing ring{plan_.memory.ring_slots, plan_.memory.ring_slot_bytes};
   for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
-    if (layout_.groups().at(layer).group != StateGroup::kRows) continue;
+    const StatePlace at = layout_.groups().at(layer);
+    if (at.group != StateGroup::kRows || !at.own) continue;
     ring.keys.push_back(buffers_.key_maker(static_cast<int64_t>(with_rows.size())));
     with_rows.push_back(layer);
   }
@@ -228,7 +230,9 @@ void Executor::run_pass(const Pass& pass) {
                 .factor = embedding_factor(config_, weights_.dtype())},
                compute_);
   const bool substitutes = multiplies_substitutes();
-  for (int64_t layer = 0; layer < config_.layer_count(); ++layer) {
+  const int64_t layers = config_.layer_count();
+  make_token_inputs(pass, config_, weights_, {.ids = buffers_.step().inputs.tokens, .first = 0, .count = layers});
+  for (int64_t layer = 0; layer < layers; ++layer) {
     const TraceSpan inside(compute_, {"layer", layer});
     const StatePlace at = layout_.groups().at(layer);
     show_draft(layer, pass.rows);
@@ -240,15 +244,18 @@ void Executor::run_pass(const Pass& pass) {
       recurrence_.run(pass, weights, at.place, scope_);
     } else {
       const int32_t* const first = scope_.grows ? buffers_.step().inputs.first_row : nullptr;
-      rotated_qkv_product(pass, weights, buffers_.step().hidden, sequence_.pass_destination(at, first));
-      show_queries(sequence_.draft(), at, scoring_queries(layout_, pass.work, pass.rows, pass.rows));
+      const KvRows to = at.own ? sequence_.pass_destination(at, first) : KvRows{};
+      rotated_qkv_product(pass, weights, buffers_.step().hidden, to);
+      show_queries(sequence_.draft(), at,
+                   scoring_queries(layout_, weights.spec, pass.work, {.rows = pass.rows, .count = pass.rows}));
       attention_.run(pass, weights, at, scope_);
       gate_output(pass, weights);
     }
     layer_output(pass, weights, buffers_.step().hidden);
+    add_token_input(pass, weights, layer, layers, buffers_.step().hidden);
     if (!substitutes) layers_.done(layer, compute_);
   }
-  show_draft(config_.layer_count(), pass.rows);
+  show_draft(layers, pass.rows);
   draw_.samples(pass, scores());
 }
 
@@ -339,7 +346,8 @@ void Executor::commit(const Acceptance& acceptance) {
 // Shows the draft a query of the last layer, which stays in the pass's buffer until the next pass.
 void Executor::show_query(int64_t row) {
   if (sequence_.draft() == nullptr) return;
-  const ScoringQueries query = scoring_queries(layout_, buffers_.step().layer, row + 1, 1);
+  const ScoringQueries query =
+      scoring_queries(layout_, config_.layers.back(), buffers_.step().layer, {.rows = row + 1, .count = 1});
   sequence_.draft()->observe_query(
       {.q = query.q, .type = query.type, .refresh = scope_.mode == StepMode::kRefresh, .row = row});
 }

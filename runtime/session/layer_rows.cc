@@ -34,11 +34,13 @@ LayerRows::LayerRows(const SessionLayout& layout, Sequence& sequence)
   const auto bytes = [&](const RowShape& a, const RowShape& b) {
     return std::max(readable_bytes(a, 0, count_), readable_bytes(b, 0, count_));
   };
-  buffer_ = layout.device().allocate(bytes(rows.built(), windows.built()), "the layer that prefill builds");
+  const bool apart = layout.config().shares_rows();
+  buffer_ = layout.device().allocate(bytes(rows.built(), apart ? RowShape{} : windows.built()),
+                                     "the layer that prefill builds");
+  if (apart) windows_ = layout.device().allocate(bytes({}, windows.built()), "the layer with a window that it builds");
   if (rows.has_low_bit()) {
     quantised_ = layout.device().allocate(bytes(rows, windows), "the same layer, quantised");
   }
-  stored_ = rows.has_low_bit() ? quantised_.data() : buffer_.data();
 }
 
 const RowShape& LayerRows::stored_shape(const StatePlace& layer) const {
@@ -56,20 +58,21 @@ std::optional<KvSegment> LayerRows::in_place(const StatePlace& layer, int64_t in
   return cache_.segment_in_place(layer.place, index);
 }
 
-std::byte* LayerRows::keys(const RowShape& shape) const {
-  return shape.values_alone ? buffer_.data() + segments_bytes(shape, 0, count_) : nullptr;
+std::byte* LayerRows::keys(const StatePlace& layer) const {
+  const RowShape& shape = stored_shape(layer);
+  return shape.values_alone ? exact_data(layer) + segments_bytes(shape, 0, count_) : nullptr;
 }
 
 KvSegment LayerRows::exact_segment(const StatePlace& layer, int64_t index) const {
   if (const std::optional<KvSegment> there = in_place(layer, index)) return filled(*there);
   const RowShape shape = stored_shape(layer).built();
   const uint64_t before = segments_bytes(shape, 0, index);
-  std::byte* const made = keys(shape);
-  return filled(segment_view(shape, buffer_.data() + before, index, made != nullptr ? made + before : nullptr));
+  std::byte* const made = keys(layer);
+  return filled(segment_view(shape, exact_data(layer) + before, index, made != nullptr ? made + before : nullptr));
 }
 
 std::byte* LayerRows::stored_segment(const StatePlace& layer, int64_t index) const {
-  return stored_ + segments_bytes(stored_shape(layer), 0, index);
+  return stored_data(layer) + segments_bytes(stored_shape(layer), 0, index);
 }
 
 int64_t LayerRows::table(const StatePlace& layer) const {
@@ -96,11 +99,11 @@ std::span<const KvSegment> LayerRows::host_segments(const StatePlace& layer) con
 bool LayerRows::restore(const StatePlace& layer) {
   if (layout_.saved_rows() == 0) return true;
   if (is_window(layer)) {
-    restore_rows_of_window(layer.place);
+    restore_rows_of_window(layer);
   } else {
     PrefixRun* const prefix = options_.prefix;
-    if (prefix != nullptr && !prefix->restore_layer(layer.place, stored_, *left_, compute_)) return false;
-    if (options_.kept_rows > 0) cache_.restore_layer(layer.place, built_, stored_, *left_, compute_);
+    if (prefix != nullptr && !prefix->restore_layer(layer.place, stored_data(layer), *left_, compute_)) return false;
+    if (options_.kept_rows > 0) cache_.restore_layer(layer.place, built_, stored_data(layer), *left_, compute_);
   }
   if (stored_shape(layer).has_low_bit()) dequantise_saved(layer);
   return true;
@@ -120,10 +123,11 @@ void LayerRows::make_keys(const StatePlace& layer, const KeyMaker& maker) {
   make_keys_of(shape, maker, segments, compute_);
 }
 
-void LayerRows::restore_rows_of_window(int64_t layer) {
+void LayerRows::restore_rows_of_window(const StatePlace& layer) {
   const int64_t saved = layout_.saved_rows();
   compute_.wait(*left_);
-  restore_window(layout_.window_shape(), sequence_.snapshots()->part(saved, layer), saved, stored_, compute_);
+  restore_window(layout_.window_shape(), sequence_.snapshots()->part(saved, layer.place), saved, stored_data(layer),
+                 compute_);
 }
 
 // Rows of a saved prefix are stored rows.
@@ -166,24 +170,24 @@ void LayerRows::build(const Pass& pass, const LayerWeights& weights, const State
 void LayerRows::store(const StatePlace& layer) {
   PrefixRun* const prefix = options_.prefix;
   if (prefix != nullptr) left_ = layout_.device().make_event();  // the saver waits for one event per layer
-  if (is_window(layer)) return store_window(layer.place);
+  if (is_window(layer)) return store_window(layer);
   PartialRows* const partial = sequence_.partial();
   cache_.store_layer(layer.place, built_,
-                     {.stored = stored_,
-                      .exact = buffer_.data(),
-                      .keys = keys(stored_shape(layer)),
+                     {.stored = stored_data(layer),
+                      .exact = exact_data(layer),
+                      .keys = keys(layer),
                       .copy = partial != nullptr ? partial->copy(layer.place) : std::span<const KvSegment>()},
                      compute_, *left_);
-  if (prefix != nullptr) prefix->layer_stored(layer.place, cache_, stored_, left_);
+  if (prefix != nullptr) prefix->layer_stored(layer.place, cache_, stored_data(layer), left_);
 }
 
-void LayerRows::store_window(int64_t layer) {
+void LayerRows::store_window(const StatePlace& layer) {
   const int64_t rows = options_.prompt_tokens;
-  sequence_.windows()->store_layer(layer, rows, stored_, buffer_.data(), compute_);
+  sequence_.windows()->store_layer(layer.place, rows, stored_data(layer), exact_data(layer), compute_);
   StateSnapshots* const snapshots = sequence_.snapshots();
   int64_t at = snapshots != nullptr ? snapshots->next(layout_.saved_rows(), rows) : 0;
   for (; at > 0; at = snapshots->next(at, rows)) {
-    save_window(layout_.window_shape(), stored_, at, snapshots->part(at, layer), compute_);
+    save_window(layout_.window_shape(), stored_data(layer), at, snapshots->part(at, layer.place), compute_);
   }
   compute_.record(*left_);
 }

@@ -1,7 +1,8 @@
 // The K and V of the layer that prefill builds (docs/design.md, section 7): where they are built and attention reads
 // them, how rows come back in place of being computed, and how the finished layer reaches its tiers. Layers one after
 // another, in order, each by its place in its group (runtime/model/state_groups.h), in one buffer; the next layer's
-// rows wait until the last one's copies have run. Owns the buffers. Thread: the executor's.
+// rows wait until the last one's copies have run. Where later layers read the rows of the last one of a group, windows
+// have a buffer of their own, so that both stay. Owns the buffers. Thread: the executor's.
 #pragma once
 
 #include <cstdint>
@@ -47,11 +48,16 @@ class LayerRows {
   std::byte* stored_segment(const StatePlace& layer, int64_t index) const;
   int64_t table(const StatePlace& layer) const;
   std::optional<KvSegment> in_place(const StatePlace& layer, int64_t index) const;
-  std::byte* keys(const RowShape& shape) const;  // of the segments in buffer_, where they have V alone; else null
-  KvSegment filled(KvSegment segment) const;     // with the rows that the prompt fills
+  std::byte* keys(const StatePlace& layer) const;  // of the segments in the buffer, where they have V alone; else null
+  KvSegment filled(KvSegment segment) const;       // with the rows that the prompt fills
+  std::byte* exact_data(const StatePlace& layer) const {
+    return windows_ && is_window(layer) ? windows_.data() : buffer_.data();
+  }
+  // As they are stored.
+  std::byte* stored_data(const StatePlace& layer) const { return quantised_ ? quantised_.data() : exact_data(layer); }
   void dequantise_saved(const StatePlace& layer);
-  void restore_rows_of_window(int64_t layer);
-  void store_window(int64_t layer);
+  void restore_rows_of_window(const StatePlace& layer);
+  void store_window(const StatePlace& layer);
 
   const SessionLayout& layout_;
   const SessionOptions& options_;
@@ -60,8 +66,8 @@ class LayerRows {
   Stream& compute_;
   const int64_t count_;  // segments of the prompt
   const KvCache::BuiltRows built_;
-  DeviceBuffer buffer_, quantised_;  // segments of exact rows; the same rows in the cache's types if one is low-bit
-  std::byte* stored_ = nullptr;      // the rows as they are stored: quantised_, or else buffer_
+  DeviceBuffer buffer_, windows_;  // segments of exact rows; those of windows, if they have a buffer of their own
+  DeviceBuffer quantised_;         // the same rows in the cache's types if one is low-bit, of either
   std::span<const KvSegment> host_;
   const KvSegment* device_ = nullptr;
   std::shared_ptr<Event> left_;  // the buffer is free

@@ -303,6 +303,7 @@ PlanInput SessionLayout::plan_input() const {
   PlanInput input;
   input.rows = shape_;
   input.window_rows = windows_.rows;
+  input.two_buffers = input.last_layer_resident = config_.shares_rows();
   input.prompt_rows = planned_prompt().tokens;
   input.context_rows = options_.context_tokens;
   input.pass_rows = pass_rows();
@@ -343,7 +344,7 @@ PlanInput SessionLayout::plan_input() const {
   }
   if (options_.draft != nullptr) {
     const DraftMemory draft = options_.draft->memory();
-    input.last_layer_resident = options_.draft->reads_last_layer();
+    input.last_layer_resident = input.last_layer_resident || options_.draft->reads_last_layer();
     input.decode_work.bytes += draft.lasting_bytes;
     input.prefill_work.bytes += draft.lasting_bytes + draft.prefill_bytes;
     input.pinned_work_bytes += draft.pinned_bytes;
@@ -371,6 +372,7 @@ PrefillWork SessionLayout::carve_prefill(const PromptShape& shape, BumpAllocator
   }
   const DType type = weights_.dtype();
   LayerWidths widths = LayerWidths::of(config_);
+  widths.token_layers = 1;
   widths.int8_experts = options_.prefill_int8 && !widths.experts_beside;
   work.layer = LayerWork::carve(widths, {device_.backend(), type, type, group}, allocator);
   const RecurrentShape recurrent = recurrent_shape();

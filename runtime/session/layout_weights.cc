@@ -25,6 +25,7 @@ void SessionLayout::add_weights(PlanInput* input) const {
     device += bytes - there;
     host += there;
   }
+  if (!weights_.allocated()) input->host_free -= std::min(input->host_free, weights_.host_bytes());
   if (options_.host_embedding) stay -= weights_.movable_bytes();
   const auto change = [&](uint64_t* free, uint64_t more) {
     *free = weights_.allocated() ? *free + more : *free - std::min(*free, stay);

@@ -6,6 +6,7 @@
 
 #include "kernels/elementwise/op.h"
 #include "offload/device/trace.h"
+#include "runtime/layers/token_inputs.h"
 #include "runtime/session/prompt_scores.h"
 #include "runtime/session/recur.h"
 
@@ -77,7 +78,7 @@ bool Prefill::run(std::span<const int32_t> ids) {
   // Reports errors of the host memory even if nothing was offloaded yet. An interrupted run needs none of it.
   if (finished) sequence_.cache().backing().wait_for_host_memory();
   if (finished && sequence_.draft() != nullptr) {
-    const ScoringQueries last = scoring_queries(layout_, work_.layer, last_group_, 1);
+    const ScoringQueries last = last_queries(layout_.config().layer_count() - 1, 1);
     sequence_.draft()->observe_query({.q = last.q, .type = last.type, .refresh = true});
   }
   return finished;
@@ -137,7 +138,7 @@ bool Prefill::layers(LayerRows& rows) {
   for (int64_t layer = 0; layer < layer_count && go_on; ++layer) {
     const TraceSpan span(compute_, {"layer", layer});
     const StatePlace at = layout_.groups().at(layer);
-    go_on = at.group == StateGroup::kRecurrent || rows.restore(at);
+    go_on = at.group == StateGroup::kRecurrent || !at.own || rows.restore(at);
     if (!go_on) break;
     if (!host_states_) show_draft(layer);
     const LayerWeights weights = layer_weights(layer);
@@ -151,9 +152,10 @@ bool Prefill::layers(LayerRows& rows) {
     }
     weights_.done(layer, compute_);
     if (!go_on) break;  // interrupted: where the layer would be stored may not be pinned yet
+    if (!at.own) continue;
     if (at.group == StateGroup::kRows) {
-      fill_partial(at, rows);
-      show_queries(sequence_.draft(), at, scoring_queries(layout_, work_.layer, last_group_, 1));
+      fill_partial(layer, at, rows);
+      show_queries(sequence_.draft(), at, last_queries(layer, 1));
     }
     if (at.group != StateGroup::kRecurrent) rows.store(at);
     if (at.group != StateGroup::kRows) save_states(at.place);
@@ -189,14 +191,18 @@ int64_t Prefill::group_rows(int64_t first) const {
 }
 
 // The partial KV takes the rows of a layer that is built; queries of the last group select blocks.
-void Prefill::fill_partial(const StatePlace& layer, const LayerRows& rows) {
+void Prefill::fill_partial(int64_t layer, const StatePlace& at, const LayerRows& rows) {
   if (sequence_.partial() == nullptr) return;
   const int64_t prompt = options_.prompt_tokens;
   int64_t scoring = sequence_.partial()->selects() ? prompt_scoring_rows(prompt, layout_.prefill_group()) : 0;
   if (layout_.group_shift() > 0) scoring = std::min(scoring, last_group_);
   CHECK(scoring <= last_group_, "scoring=", scoring, " of ", last_group_);
-  sequence_.partial()->fill_layer(layer.place, prompt, rows.host_segments(layer),
-                                  scoring_queries(layout_, work_.layer, last_group_, scoring), compute_);
+  sequence_.partial()->fill_layer(at.place, prompt, rows.host_segments(at), last_queries(layer, scoring), compute_);
+}
+
+// The last of this layer, which was computed last.
+ScoringQueries Prefill::last_queries(int64_t layer, int64_t count) const {
+  return scoring_queries(layout_, layout_.config().layer(layer), work_.layer, {.rows = last_group_, .count = count});
 }
 
 // The draft's saved rows are read first.
@@ -265,6 +271,8 @@ void Prefill::compute_group(const Group& group, LayerRows& built) {
   }
   Pass pass = buffers_.make_pass(work_.layer, work_.positions + group.first, group.rows, ProductPath::kPrefill);
   if (options_.lean_prefill) pass.matrix = work_.matrices;
+  make_token_inputs(pass, layout_.config(), layout_.weights(),
+                    {.ids = work_.ids + group.first, .first = group.layer, .count = 1});
   if (options_.prefill_int8) {
     int8_qkv_product(pass, weights, work_.int8.layer, hidden);
   } else {
@@ -276,6 +284,7 @@ void Prefill::compute_group(const Group& group, LayerRows& built) {
   } else {
     layer_output(pass, weights, hidden);
   }
+  add_token_input(pass, weights, 0, 1, hidden);
   if (host_states_) {
     host_states_->done(before, static_cast<uint64_t>(group.rows) * layout_.hidden_row_bytes(), compute_);
   }
@@ -284,8 +293,12 @@ void Prefill::compute_group(const Group& group, LayerRows& built) {
 // work.qkv -> work.attention.
 void Prefill::mix(const Pass& pass, const Group& group, LayerRows& built) {
   if (!group.weights.spec.has_attention()) return recur(pass, group);
-  if (group.first == layout_.saved_rows()) built.wait_for_buffer(group.at);
-  built.build(pass, group.weights, group.at, group.first);
+  if (group.at.own) {
+    if (group.first == layout_.saved_rows()) built.wait_for_buffer(group.at);
+    built.build(pass, group.weights, group.at, group.first);
+  } else {
+    rotate_rows(pass, group.weights, 0, pass.rows, {});
+  }
   attend(pass, group, built);
   gate_output(pass, group.weights);
 }

@@ -70,7 +70,8 @@ class Prefill {
   void begin_states();
   bool restore_states();
   void save_states(int64_t layer);
-  void fill_partial(const StatePlace& layer, const LayerRows& rows);
+  void fill_partial(int64_t layer, const StatePlace& at, const LayerRows& rows);
+  ScoringQueries last_queries(int64_t layer, int64_t count) const;
   bool begin_prefix();
   bool draft(std::span<const int32_t> ids);
   void keep_last_state();

@@ -280,6 +280,18 @@ TEST(Planner, RemaindersAreThoseOfRowsInHostMemory) {
   EXPECT_EQ(make_plan(in).remainder_bytes, 0u) << "the prompt fills no segment";
 }
 
+// Where layers read the rows of others, prefill keeps the last rows of both kinds.
+TEST(Planner, RowsThatLaterLayersReadHaveABufferOfTheirOwn) {
+  PlanInput in = llama_8b(61440, 61696);
+  in.window_rows = in.rows;
+  in.window_rows.layers = 8;
+  in.window_rows.kv_heads *= 2;
+  const uint64_t rows = segments_bytes(in.rows, 0, segments_for(61440));
+  EXPECT_EQ(make_plan(in).layer_buffer_bytes, 2 * rows);
+  in.two_buffers = true;
+  EXPECT_EQ(make_plan(in).layer_buffer_bytes, 3 * rows);
+}
+
 // A draft reads the last layer: it stays as a whole, the others' share is the mode's, and the sums add up.
 TEST(Planner, TheLastLayerStaysWhereADraftReadsIt) {
   PlanInput in = llama_8b(61440, 61696);

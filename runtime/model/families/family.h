@@ -49,7 +49,8 @@ struct GgufSource {
 };
 
 // A tensor of a layer: "attn_q" is "self_attn.q_proj" in the decoder, whatever follows the last dot, or these are whole
-// names. Of the MTP block, whose number is that of a further layer, the decoder's may begin with "mtp.".
+// names. A tensor of no layer has whole names, too. Of the MTP block, whose number is that of a further layer, the
+// decoder's may begin with "mtp.".
 struct TensorName {
   std::string_view gguf, decoder;
   bool whole = false;

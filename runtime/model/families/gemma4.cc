@@ -1,6 +1,8 @@
-// Gemma 4, its text part: 31B, 12B, 26B-A4B. As Gemma 3, but norms are plain, layers that see all rows have heads of
-// their own, larger and fewer, and their keys' raw values are the values; a layer ends with a factor; logits are
-// capped. The parts that read images and sound are not loaded.
+// Gemma 4, its text part: 31B, 12B, 26B-A4B, and the E models, E4B and E2B. As Gemma 3, but norms are plain, layers
+// that see all rows have heads of their own, larger and fewer, and their keys' raw values are the values; a layer ends
+// with a factor; logits are capped. In the E models a token itself adds to each layer, K and V of all layers are made
+// apart, and the last layers make none: they read those of the last layer before them that sees as much. The parts that
+// read images and sound are not loaded.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -40,6 +42,24 @@ void set_heads(const Gemma4Heads& heads, AttentionSpec* attention) {
   attention->head_dim = heads.head_dim;
 }
 
+// Which layers read the rows of others: the last `shared`, each those of the last layer before them that sees as much.
+// `refuse` throws.
+template <typename Refuse>
+void share_rows(int64_t shared, const Refuse& refuse, std::vector<LayerSpec>* layers) {
+  const auto count = static_cast<int64_t>(layers->size()), first = count - shared;
+  if (first < 1) refuse(str("leaves none of the ", count, " layers K and V of its own"));
+  for (int64_t i = first; i < count; ++i) {
+    AttentionSpec& reader = (*layers)[static_cast<size_t>(i)].attention();
+    for (int64_t from = first - 1; from >= 0 && reader.makes_rows(); --from) {
+      if ((*layers)[static_cast<size_t>(from)].attention().window == reader.window) reader.rows_of = from;
+    }
+    if (reader.makes_rows())
+      refuse(str("makes layer ", i, " read the K and V of an earlier one, but none of the first ", first,
+                 reader.window > 0 ? " has a window" : " sees all rows"));
+    reader.k_is_v = false;
+  }
+}
+
 // ---- config.json ----
 
 void refuse_gemma4(const JsonFields& fields) {
@@ -48,8 +68,6 @@ void refuse_gemma4(const JsonFields& fields) {
   if (both != nullptr && *both != "vision" && *both != false)
     fields.refuse("use_bidirectional_attention", "is not supported (\"vision\" and null are)");
   if (fields.has("attn_logit_softcapping")) fields.refuse("attn_logit_softcapping", "is not supported (null is)");
-  for (const char* key : {"hidden_size_per_layer_input", "num_kv_shared_layers"})
-    if (fields.integer_or(key, 0, kMaxWidth, 0) != 0) fields.refuse(key, "is not supported (0 is): a Gemma 4 E model");
 }
 
 // Angles of the layers that see all rows: "proportional", or what other families may have.
@@ -122,6 +140,15 @@ void read_gemma4_layers(const JsonFields& fields, ModelConfig* config) {
     attention.k_is_v = k_is_v && !has_window;
   }
   read_per_layer(fields, &config->layers);
+  const int64_t shared = fields.integer_or("num_kv_shared_layers", 0, kMaxLayers, 0);
+  share_rows(
+      shared, [&](const std::string& why) { fields.refuse("num_kv_shared_layers", why); }, &config->layers);
+  const int64_t token_width = fields.integer_or("hidden_size_per_layer_input", 0, kMaxWidth, 0);
+  const bool wide = fields.boolean_or("use_double_wide_mlp", false);
+  for (LayerSpec& each : config->layers) {
+    each.token_width = token_width;
+    if (wide && !each.keeps_rows()) each.ffn.width *= 2;
+  }
 }
 
 void read_gemma4_text(const JsonFields& fields, ModelConfig* config) {
@@ -131,6 +158,11 @@ void read_gemma4_text(const JsonFields& fields, ModelConfig* config) {
   config->max_positions = fields.integer_or("max_position_embeddings", 1, kMaxPositions, 131072);
   config->rms_eps = fields.number_or("rms_norm_eps", 1e-12, 1e-1, 1e-6);
   read_gemma4_layers(fields, config);
+  const int64_t token_vocab = fields.integer_or("vocab_size_per_layer_input", 1, kMaxVocab, config->vocab);
+  if (config->token_width() > 0 && token_vocab != config->vocab)
+    throw_error(ExitCode::kBadInput, fields.source(),
+                str(fields.label("vocab_size_per_layer_input"), " ", token_vocab, " differs from ",
+                    fields.label("vocab_size"), " ", config->vocab));
   config->rope = gemma4_rope(fields, config->max_positions, config->attention().head_dim);
   config->local_rope = gemma_local_rope(fields);
   config->logit_cap =
@@ -208,13 +240,6 @@ void read_turning_dims(const GgufSource& source, int64_t head_dim, RopeConfig* r
   if (still != factors.end()) rope->turning_dims = 2 * (still - factors.begin());
 }
 
-void refuse_gemma4(const GgufSource& source) {
-  const GgufFields& fields = source.fields;
-  for (const char* name : {"embedding_length_per_layer_input", "attention.shared_kv_layers"})
-    if (const int64_t value = fields.integer_or(source.key(name), 0, INT64_MAX, 0); value != 0)
-      fields.refuse(source.key(name), str(value, " is not supported (0 is): a Gemma 4 E model"));
-}
-
 std::optional<ExpertsSpec> gemma4_experts(const GgufSource& source) {
   const GgufFields& fields = source.fields;
   if (fields.integer_or(source.key("expert_count"), 0, kMaxExpertCount, 0) == 0) return std::nullopt;
@@ -228,7 +253,6 @@ void read_gemma4_gguf(const GgufSource& source, ModelConfig* config) {
   const GgufFields& fields = source.fields;
   read_sizes(source, config, Mixtures::kAllowed);
   refuse_query_scale(source);
-  refuse_gemma4(source);
   const int64_t positions = config->max_positions;
   read_rope(source, config);
   config->max_positions = positions;
@@ -243,15 +267,21 @@ void read_gemma4_gguf(const GgufSource& source, ModelConfig* config) {
   const int64_t heads = fields.integer(source.key("attention.head_count"), 1, kMaxHeads);
   const int64_t window = fields.integer(source.key("attention.sliding_window"), 1, kMaxPositions);
   const std::optional<ExpertsSpec> experts = gemma4_experts(source);
+  const int64_t token_width = fields.integer_or(source.key("embedding_length_per_layer_input"), 0, kMaxWidth, 0);
   for (size_t i = 0; i < windows.size(); ++i) {
     LayerSpec& layer = config->layers.emplace_back(gemma4_layer(heads, ffn[i]));
     layer.ffn.experts = experts;
+    layer.token_width = token_width;
     AttentionSpec& attention = layer.attention();
     set_heads({kv_heads[i], windows[i] ? near : far}, &attention);
     attention.window = windows[i] ? window : 0;
     attention.local_rope = windows[i];
     attention.k_is_v = source.file.find(str("blk.", i, ".attn_v.weight")) == nullptr;
   }
+  const std::string shared = source.key("attention.shared_kv_layers");
+  const int64_t readers = fields.integer_or(shared, 0, kMaxLayers, 0);
+  share_rows(
+      readers, [&](const std::string& why) { fields.refuse(shared, str(readers, " ", why)); }, &config->layers);
   const std::string cap = source.key("final_logit_softcapping");
   config->logit_cap = fields.has(cap) ? fields.number_or(cap, 1e-3, kMaxLogitCap, 0) : 0;
   config->scaled_embedding = true;
@@ -268,7 +298,13 @@ std::vector<TensorName> gemma4_tensors() {
                                    {"ffn_down_exps", "mlp.experts.down_proj"},
                                    {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
                                    {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
-                                   {"post_ffw_norm_2", "post_feedforward_layernorm_2"}};
+                                   {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
+                                   {"inp_gate", "per_layer_input_gate"},
+                                   {"proj", "per_layer_projection"},
+                                   {"post_norm", "post_per_layer_input_norm"},
+                                   {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight", true},
+                                   {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight", true},
+                                   {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight", true}};
   names.insert(names.end(), gemma_tensors().begin(), gemma_tensors().end());
   return names;
 }

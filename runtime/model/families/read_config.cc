@@ -148,6 +148,8 @@ std::string decoder_name(std::string_view name, const GgufForm& form, int64_t la
   if (name == "token_embd.weight") return "model.embed_tokens.weight";
   if (name == "output_norm.weight") return "model.norm.weight";
   if (name == "output.weight") return "lm_head.weight";
+  for (const TensorName& tensor : form.tensors)
+    if (tensor.whole && tensor.gguf == name) return std::string(tensor.decoder);
   const size_t dot = name.find('.', 4);
   if (name.substr(0, 4) != "blk." || dot == std::string_view::npos) return std::string(name);
   const std::string_view number = name.substr(4, dot - 4), rest = name.substr(dot + 1);

@@ -40,6 +40,15 @@ constexpr const char* kGemma4Large =
     R"("global_head_dim": 512, "num_global_key_value_heads": 4, "attention_k_eq_v": true, "sliding_window": 1024,
        "final_logit_softcapping": 30.0, "rope_parameters": {"full_attention": {"rope_type": "proportional",
        "partial_rotary_factor": 0.25, "rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}})";
+constexpr const char* kGemma4E2b =
+    R"("global_head_dim": 512, "sliding_window": 512, "sliding_window_pattern": 5, "hidden_size_per_layer_input": 256,
+       "num_kv_shared_layers": 20, "use_double_wide_mlp": true, "final_logit_softcapping": 30.0,
+       "rope_parameters": {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
+       "rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}})";
+constexpr const char* kGemma4E4b =
+    R"("global_head_dim": 512, "sliding_window": 512, "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 18,
+       "final_logit_softcapping": 30.0, "rope_parameters": {"full_attention": {"rope_type": "proportional",
+       "partial_rotary_factor": 0.25, "rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}})";
 constexpr const char* kGemma4Moe =
     R"("global_head_dim": 512, "num_global_key_value_heads": 2, "attention_k_eq_v": true, "sliding_window": 1024,
        "final_logit_softcapping": 30.0, "enable_moe_block": true, "num_experts": 128, "top_k_experts": 8,
@@ -106,6 +115,8 @@ constexpr Row kShapes[] = {
     {"gemma-4-12b", "gemma4_text", 48, 3840, 16, 8, 256, 15360, 262144, 262144, 1e6, Head::kTied, kGemma4},
     {"gemma-4-26b-a4b", "gemma4_text", 30, 2816, 16, 8, 256, 2112, 262144, 262144, 1e6, Head::kTied, kGemma4Moe},
     {"gemma-4-31b", "gemma4_text", 60, 5376, 32, 16, 256, 21504, 262144, 262144, 1e6, Head::kTied, kGemma4Large},
+    {"gemma-4-e2b", "gemma4_text", 35, 1536, 8, 1, 256, 6144, 262144, 131072, 1e6, Head::kTied, kGemma4E2b},
+    {"gemma-4-e4b", "gemma4_text", 42, 2560, 8, 2, 256, 10240, 262144, 131072, 1e6, Head::kTied, kGemma4E4b},
     {"gpt-oss-20b", "gpt_oss", 24, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, Head::kOwn, kGptOss20},
     {"gpt-oss-120b", "gpt_oss", 36, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, Head::kOwn, kGptOss120},
     {"seed-oss-36b", "seed_oss", 64, 5120, 80, 8, 128, 27648, 155136, 524288, 1e7, Head::kOwn, kEps6},

@@ -194,10 +194,21 @@ bool to_decoder(const JsonForm& form, TensorPart* part) {
 }
 
 // A depthwise convolution, [channels, 1, tokens] or [channels, tokens], is a vector to the decoder. A shared expert's
-// gate, which may be stored as a vector, is a matrix of one row.
-void shape_for_decoder(TensorInfo* tensor) {
+// gate, which may be stored as a vector, is a matrix of one row. What a token adds to the layers is a row for each.
+void shape_for_decoder(const ModelConfig& config, const std::string& source, TensorInfo* tensor) {
   if (tensor->name.ends_with("mlp.shared_expert_gate.weight") && tensor->shape.size() == 1)
     tensor->shape.insert(tensor->shape.begin(), 1);
+  if (config.token_width() > 0 && tensor->name == "model.embed_tokens_per_layer.weight") {
+    const int64_t layers = config.layer_count(), width = config.token_width();
+    check_shape(*tensor, {config.vocab, layers * width}, source);
+    const std::optional<WeightType> blocks = tensor->block_type();
+    if (blocks && width % weight_type_info(*blocks).block_elements != 0)
+      throw_error(ExitCode::kBadInput, source,
+                  str("tensor ", printable(tensor->name), " is stored as ", tensor->stored_type, ", whose blocks hold ",
+                      weight_type_info(*blocks).block_elements, " weights; the ", width,
+                      " that a token adds to a layer are not made of them"));
+    tensor->shape = {config.vocab * layers, width};
+  }
   if (!tensor->name.ends_with("linear_attn.conv1d.weight")) return;
   int64_t count = 1;
   for (const int64_t size : tensor->shape) count *= size;
@@ -231,7 +242,7 @@ std::vector<TensorPart> decoder_parts(const ModelConfig& config, const std::vect
     } else if (attention.gated_output && tensor.name.ends_with(kQ)) {
       append_gated(part, attention, config.hidden, source, &out);
     } else {
-      shape_for_decoder(&tensor);
+      shape_for_decoder(config, source, &tensor);
       part.order = order_of(tensor, attention, form.rotary_pairs);
       out.push_back(std::move(part));
     }

@@ -293,6 +293,41 @@ void ElementwiseTest::check_silu_mul(Activation activation, int64_t rows, int64_
                str("activation ", static_cast<int>(activation), " ", rows, " x ", cols, " ", dtype_name(type)));
 }
 
+// A gate in place, and its factors among others: the bits of both in one buffer.
+TEST_P(ElementwiseTest, SiluMulOfPartsInTwoPlaces) {
+  constexpr int64_t kRows = 40, kGap = 16;
+  for (const DType type : kAllTypes) {
+    for (const int64_t cols : {8, 33, 256}) {
+      const std::vector<float> gate = rounded(random_values(3, kRows * cols), type);
+      const std::vector<float> up = rounded(random_values(4, kRows * (cols + kGap)), type);
+      std::vector<float> both;
+      for (int64_t row = 0; row < kRows; ++row) {
+        both.insert(both.end(), gate.begin() + row * cols, gate.begin() + (row + 1) * cols);
+        both.insert(both.end(), up.begin() + row * (cols + kGap), up.begin() + row * (cols + kGap) + cols);
+      }
+      const DeviceArray in = upload(both, type), x = upload(gate, type), factors = upload(up, type),
+                        expected = output(index_of(kRows * cols) * dtype_bytes(type));
+      silu_mul({in.data(), expected.data(), type, kRows, cols, Activation::kGelu}, stream());
+      silu_mul({x.data(), x.data(), type, kRows, cols, Activation::kGelu, factors.data(), cols, cols + kGap}, stream());
+      EXPECT_EQ(download(x, type), download(expected, type)) << cols << " " << dtype_name(type);
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, RowIds) {
+  const std::vector<int32_t> ids = {3, 0, 262143, 7};
+  const DeviceArray in = upload_raw(ids);
+  for (const auto& [count, first] : {std::pair<int64_t, int64_t>{42, 0}, {1, 0}, {1, 41}, {5, 20}}) {
+    const DeviceArray out = output(ids.size() * index_of(count) * sizeof(int32_t));
+    row_ids({in.as<int32_t>(), out.as<int32_t>(), static_cast<int64_t>(ids.size()), count, 42, first}, stream());
+    std::vector<int32_t> expected;
+    for (const int32_t id : ids) {
+      for (int64_t i = 0; i < count; ++i) expected.push_back(static_cast<int32_t>(id * 42 + first + i));
+    }
+    EXPECT_EQ(download_raw<int32_t>(out), expected) << count << " from " << first;
+  }
+}
+
 TEST_P(ElementwiseTest, SiluMul) {
   for (DType type : kAllTypes) {
     for (int64_t cols : {1, 5, 16, 33, 1536}) {

@@ -102,7 +102,9 @@ INSTANTIATE_TEST_SUITE_P(
                                          Case{"qwen3moe", testing::kReadInInt8, 600, 12, 0.0f},
                                          Case{"qwen35", DType::kBF16, 600, 12, 0.9f},
                                          Case{"gemma3", testing::kReadInInt8, 600, 12, 0.0f},
-                                         Case{"gemma4moe", DType::kBF16, 600, 12, 0.9f})),
+                                         Case{"gemma4moe", DType::kBF16, 600, 12, 0.9f},
+                                         Case{"gemma4e", DType::kBF16, 600, 12, 0.9f},
+                                         Case{"gemma4e", testing::kReadInInt8, 600, 12, 0.0f})),
     [](const auto& given) {
       const Case& c = std::get<1>(given.param);
       return testing::device_name(std::get<0>(given.param)) + "_" + c.model + "_" + c.dtype.name();

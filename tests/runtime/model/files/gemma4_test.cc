@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -11,11 +12,14 @@
 #include "runtime/model/decoder_tensors.h"
 #include "runtime/model/families/read_config.h"
 #include "runtime/model/files/open_checkpoint.h"
+#include "runtime/model/files/tensor_parts.h"
 #include "runtime/model/gguf/gguf_vocabulary.h"
+#include "runtime/model/weights.h"
 #include "runtime/text/tokenizer.h"
 #include "tests/runtime/model/files/model_files.h"
 #include "tests/runtime/model/files/same_model.h"
 #include "tests/support/refusal.h"
+#include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
@@ -77,8 +81,79 @@ TEST(Gemma4, ExpertsBesideTheDensePart) {
   }
 }
 
+// The last two layers read the rows of layers 4 and 5, and have feed-forward parts of twice the width.
+TEST(Gemma4, ATokenAddsToEachLayerOfAnEModel) {
+  const auto model = open_checkpoint(tiny_file("gemma4e"));
+  const ModelConfig& config = model->config();
+  ASSERT_EQ(config.layer_count(), 8);
+  EXPECT_TRUE(config.shares_rows());
+  EXPECT_EQ(config.token_width(), 8);
+  for (int64_t i = 0; i < 8; ++i) {
+    const bool full = i == 2 || i == 5 || i == 7;
+    const AttentionSpec attention = {.heads = 4,
+                                     .kv_heads = 1,
+                                     .head_dim = full ? 32 : 16,
+                                     .qk_norm = true,
+                                     .window = full ? 0 : 64,
+                                     .local_rope = !full,
+                                     .scale = 1.0,
+                                     .v_norm = true,
+                                     .rows_of = i == 6   ? 4
+                                                : i == 7 ? 5
+                                                         : -1};
+    EXPECT_EQ(config.layer(i).attention(), attention) << i;
+    EXPECT_EQ(config.layer(i).ffn, (FfnSpec{i < 6 ? 48 : 96, Activation::kGelu})) << i;
+    EXPECT_EQ(config.layer(i).token_width, 8) << i;
+  }
+  EXPECT_EQ(config.kv_values(), 2 * 2 * 32);  // of layers 2 and 5
+}
+
+// The tiny E model with one tensor more, of eight zeros.
+std::string with_tensor(const TemporaryFolder& folder, const std::string& name) {
+  const std::string file = read_small_file(tiny_file("gemma4e") + "/model.safetensors", 1 << 20);
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  json header = json::parse(file.substr(8, length));
+  const std::string data = file.substr(8 + length);
+  header[name] = {{"dtype", "F32"}, {"shape", {8}}, {"data_offsets", {data.size(), data.size() + 32}}};
+  const std::string text = header.dump();
+  length = text.size();
+  folder.write("config.json", read_small_file(tiny_file("gemma4e") + "/config.json", 1 << 16));
+  folder.write("model.safetensors", std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + data +
+                                        std::string(32, '\0'));
+  return folder.path();
+}
+
+// Files may have K and V of layers that read those of others; nothing reads them.
+TEST(Gemma4, WhatALayerWithoutKAndVHasInTheirPlaceIsNotRead) {
+  const TemporaryFolder folder;
+  for (const char* const name : {"k_proj", "v_proj", "k_norm"}) {
+    const std::string path = with_tensor(folder, str("model.layers.7.self_attn.", name, ".weight"));
+    EXPECT_NO_THROW(Weights::place(*open_checkpoint(path), Backend::kCpu, {DType::kF32})) << name;
+  }
+  for (const char* const name : {"model.layers.7.self_attn.x.weight", "model.layers.5.self_attn.k_norm.bias"}) {
+    expect_error(ExitCode::kBadInput, folder.path(), {name},
+                 [&] { Weights::place(*open_checkpoint(with_tensor(folder, name)), Backend::kCpu, {DType::kF32}); });
+  }
+}
+
+TEST(Gemma4, TheTableOfTokenInputs) {
+  const ModelConfig config = open_checkpoint(tiny_file("gemma4e"))->config();
+  const std::string name = "model.embed_tokens_per_layer.weight";
+  const auto parts = [&](const std::vector<int64_t>& shape, const char* type) {
+    return decoder_parts(config, {{name, shape, type, 320 * 64 * 4}}, "a.gguf", {});
+  };
+  const std::vector<TensorPart> whole = parts({320, 64}, "F32");
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_EQ(whole[0].tensor.shape, (std::vector<int64_t>{320 * 8, 8}));
+  expect_error(ExitCode::kBadInput, "a.gguf", {name, "[320, 56]", "[320, 64]"}, [&] { parts({320, 56}, "F32"); });
+  expect_error(ExitCode::kBadInput, "a.gguf", {name, "Q8_0", "blocks hold 32 weights", "the 8 that a token adds"}, [&] {
+    parts({320, 64}, "Q8_0");
+  });
+}
+
 class Gemma4Formats : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Models, Gemma4Formats, ::testing::Values("gemma4", "gemma4moe"),
+INSTANTIATE_TEST_SUITE_P(Models, Gemma4Formats, ::testing::Values("gemma4", "gemma4moe", "gemma4e"),
                          [](const auto& model) { return std::string(model.param); });
 
 TEST_P(Gemma4Formats, AreOneModel) {
@@ -153,8 +228,14 @@ TEST(Gemma4, ConfigRefusesByKeyAndValues) {
        {"top_k_experts 5 is above num_experts 4"}},
       {R"({"enable_moe_block": true, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 0})",
        {"moe_intermediate_size 0"}},
-      {R"({"hidden_size_per_layer_input": 256})", {"hidden_size_per_layer_input 256", "E model"}},
-      {R"({"num_kv_shared_layers": 18})", {"num_kv_shared_layers 18", "E model"}},
+      {R"({"hidden_size_per_layer_input": -1})", {"hidden_size_per_layer_input -1"}},
+      {R"({"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 300})",
+       {"vocab_size_per_layer_input 300 differs from vocab_size 320"}},
+      {R"({"num_kv_shared_layers": 6})", {"num_kv_shared_layers 6 leaves none of the 6 layers"}},
+      {R"({"num_kv_shared_layers": 18})", {"num_kv_shared_layers 18 leaves none of the 6 layers"}},
+      {R"({"num_kv_shared_layers": 4})", {"num_kv_shared_layers 4 makes layer 2 read", "none of the first 2 sees all"}},
+      {R"({"num_kv_shared_layers": 2, "per_layer_config": {"5": {"head_dim": 64}}})",
+       {"layer 5 has 1 KV heads of 64, but layer 2, whose rows it reads, has 1 of 32"}},
       {R"({"per_layer_config": [1]})", {"per_layer_config [1]"}},
       {R"({"per_layer_config": {"6": {}}})", {"per_layer_config holds", "\"6\"", "6 layers"}},
       {R"({"per_layer_config": {"5": {"head_dim": 0}}})", {"per_layer_config.5.head_dim 0"}},
@@ -203,8 +284,10 @@ TEST(Gemma4, GgufKeys) {
       {gemma4_number("block_count", 5), {"holds 6 values, but gemma4.block_count is 5"}},
       {gemma4_number("expert_count", 8), {"gemma4.expert_used_count", "missing"}},
       {gemma4_number("expert_count", 5000), {"gemma4.expert_count", "5000"}},
-      {gemma4_number("embedding_length_per_layer_input", 256), {"embedding_length_per_layer_input 256", "E model"}},
-      {gemma4_number("attention.shared_kv_layers", 18), {"attention.shared_kv_layers 18", "E model"}},
+      {gemma4_number("attention.shared_kv_layers", 18),
+       {"gemma4.attention.shared_kv_layers 18 leaves none of the 6 layers"}},
+      {gemma4_number("attention.shared_kv_layers", 4),
+       {"gemma4.attention.shared_kv_layers 4 makes layer 2 read", "none of the first 2 sees all"}},
       {without_tensor("rope_freqs.weight"), {"has no tensor rope_freqs.weight"}},
       {[](GgufFile* file) {
          for (GgufTensor& tensor : file->tensors)
