@@ -11,7 +11,8 @@
 //                     [--instruction TEXT] [--block-score quest] [--block-reduce mean]
 //                     [--tree auto] [--draft-window 1024] [--draft-cache retrieval:32] [--draft-rope-theta 10000]
 //                     [--preset specpv] [--trace FILE]
-// The last three lines and --spec-type are flags of headrace; --nodes bounds each step's tree, --tree shapes all of
+//                     [--weights-place host] [--weights-substitute q4_k]
+// The last four lines and --spec-type are flags of headrace; --nodes bounds each step's tree, --tree shapes all of
 // them.
 // --alone: partial verification without the draft, too.
 // --pending: GenerateOptions::pending of lossless runs: what suits the device, a chain, or a tree whose partial steps
@@ -48,6 +49,7 @@ struct Args : TextArgs {
   DraftOptions draft{.type = SpecType::kEagle3};
   VerifyOptions blocks{};  // how they are scored
   uint64_t vram_bytes = 0;
+  EngineOptions placed;  // where weights are
   std::vector<std::string> nodes = {"auto"};
   float top_p = 1.0f;
   int64_t plain_tokens = 0;  // of plain decoding; 0: as many
@@ -70,6 +72,7 @@ void add_draft_flags(CLI::App& app, Args& args) {
   headrace::add_flags(app, "", flags);
   headrace::add_flags(app, "", block_flags(&args.blocks));
   headrace::add_flags(app, "", {preset_flag(&args.preset)});
+  headrace::add_flags(app, "", {weights_place_flag(&args.placed), weights_substitute_flag(&args.placed)});
 }
 
 void add_options(CLI::App& app, Args& args) {
@@ -105,6 +108,8 @@ void add_options(CLI::App& app, Args& args) {
 EngineOptions engine_options(const Args& args) {
   EngineOptions options = engine_options(static_cast<const TextArgs&>(args));
   options.device.vram_bytes = args.vram_bytes;
+  options.weights_place = args.placed.weights_place;
+  options.substitute = args.placed.substitute;
   options.device.trace_path = args.trace;
   options.want_tokenizer = !args.shape;
   if (!args.shape && args.weights == "q8_0") options.weights = WeightPolicy::kQ8_0;

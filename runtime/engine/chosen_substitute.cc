@@ -47,13 +47,14 @@ std::optional<WeightType> chosen_substitute(const RunContext& context, int64_t p
   if (!may_have_substitutes(context, run)) return std::nullopt;
   if (!asked.automatic) return asked.type;
   if (!context.rates || !context.rates->known()) return std::nullopt;
+  double most = speed_with(std::nullopt, context, prompt_tokens, run);
+  if (most == 0) return std::nullopt;  // what has no room without them has none with them
   std::optional<WeightType> best;
-  double most = 0;
   for (const std::unique_ptr<Substitutes>& each : context.weights.possible_substitutes()) {
     const double speed = speed_with(each->type(), context, prompt_tokens, run);
     if (speed > most) most = speed, best = each->type();
   }
-  return best && most > speed_with(std::nullopt, context, prompt_tokens, run) ? best : std::nullopt;
+  return best;
 }
 
 void check_substitute(const EngineOptions& options, const Weights& weights, Backend backend, const std::string& model) {

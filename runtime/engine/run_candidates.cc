@@ -70,16 +70,17 @@ struct PassLimits {
 // Those of which a run takes the first that fits. Rows of attention layers are small beside what recurrent layers keep
 // of each token of a pass, 2.4 MiB in a 27B, which they compute one after another: a node costs 1 to 4% of a step, so
 // that trees with more than a few nodes do not pay. A fixed interval needs no more pending tokens than its
-// own, so that memory does not decide an approximate text, whose trees are fixed, too.
+// own, so that memory does not decide an approximate text, whose trees are fixed, too. Substitutes of weights, too, are
+// worth more than the last pending tokens, of which a refresh rarely confirms as many.
 std::vector<PassLimits> pass_choices(const RunContext& context, const GenerateOptions& run, const RunSetup& setup) {
-  if (!context.recurrent()) return {{}};
+  if (!context.recurrent() && !setup.session.substitute) return {{}};
   constexpr PassLimits kChoices[] = {{kMaxPending, 16}, {kMaxPending / 2, 12}, {kMaxPending / 4, 8}};
   const bool tunes = setup.model != nullptr && setup.model->tunes_trees() && !run.tree_limits &&
                      *setup.verify.mode != VerifyMode::kApproximate;
   const int64_t step = 1 + (setup.model != nullptr ? setup.model->tree().levels : 0);  // most tokens of a step
   std::vector<PassLimits> choices;
   for (PassLimits choice : kChoices) {
-    if (!tunes) choice.nodes = kMaxTreeNodes;
+    if (!tunes || !context.recurrent()) choice.nodes = kMaxTreeNodes;
     const bool fixed = setup.verify.interval != kAutoInterval;
     if (fixed) choice.pending = std::min(kMaxPending, setup.verify.interval + step);
     if (choices.empty() || (!fixed && choice.pending >= 2 * step)) choices.push_back(choice);

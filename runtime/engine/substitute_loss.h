@@ -18,7 +18,7 @@ constexpr double substitute_loss(WeightType type) {
     case WeightType::kQ5K:
       return 0.117;
     default:
-      return 0.126;
+      return 0.17;
   }
 }
 // Of a tree, which keeps second choices: as much less as with an int4 copy of rows, which errs about as often.
