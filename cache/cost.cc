@@ -300,15 +300,6 @@ StreamedBytes streamed_bytes(const CostInput& in, const StreamSchedule& schedule
   return bytes;
 }
 
-// Of experts with a slab, those of the expected ones that are not there, and those that have no slot.
-uint64_t streamed_weights(const CostInput& in, int64_t queries) {
-  if (!in.plan.host_experts_alone) return in.plan.host_weights_bytes;
-  const auto count = static_cast<double>(in.model.experts.count), slots = static_cast<double>(in.plan.expert_slots);
-  const double read = count * in.model.experts.read_share(queries);
-  const double there = std::min(read * expert_hit_rate(in.plan.expert_slots, in.model.experts.count), slots);
-  return static_cast<uint64_t>((read - there) / count * static_cast<double>(in.plan.host_weights_bytes));
-}
-
 void add_disk(uint64_t bytes, double gb_per_s, PassCost* cost) {
   cost->disk_bytes = bytes;
   cost->known = bytes == 0 || gb_per_s > 0;
@@ -346,7 +337,7 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
       shape.bytes_all_layers() * static_cast<uint64_t>(rows) + windows.bytes_all_layers() * static_cast<uint64_t>(seen);
   const StreamSchedule schedule = partial ? StreamSchedule() : streamed(in, pass.committed);
   const StreamedBytes bytes = streamed_bytes(in, schedule);
-  cost.streamed_weight_bytes = streamed_weights(in, pass.queries);
+  cost.streamed_weight_bytes = streamed_weight_bytes(in, pass.queries);
   cost.link_bytes = bytes.link + cost.streamed_weight_bytes;
   add_disk(schedule.disk_bytes(), in.rates.disk_read_gb_per_s, &cost);
   cost.link_ms = (gb_ms(static_cast<double>(bytes.link), in.rates.to_device_gb_per_s) /

@@ -136,6 +136,8 @@ struct PassShape {
   int64_t accepted = 1;
 };
 PassCost step_cost(const CostInput& input, const PassShape& pass);
+// PassCost::streamed_weight_bytes of a step of so many rows.
+uint64_t streamed_weight_bytes(const CostInput& input, int64_t rows);
 
 // Prefill of a prompt, up to its first token.
 PassCost prefill_cost(const CostInput& input, int64_t prompt_tokens);

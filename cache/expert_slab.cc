@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kTriedPlacements = 8;
 
-uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
+constexpr uint64_t as_bytes(int64_t value) { return static_cast<uint64_t>(value); }
 
 PlanInput with_experts(const PlanInput& input, int64_t layers, int64_t slots) {
   PlanInput in = input;
@@ -27,8 +27,8 @@ double run_bytes(const PlanInput& in, const MemoryPlan& plan) {
   const double lacks = 1 - expert_hit_rate(plan.expert_slots, experts.count);
   double bytes = 0;
   for (const ExpertLayer& layer : experts.last(plan.host_weights_layers)) {
-    bytes +=
-        static_cast<double>(layer.part_bytes) + steps * lacks * static_cast<double>(u(experts.used) * layer.slot_bytes);
+    bytes += static_cast<double>(layer.part_bytes) +
+             steps * lacks * static_cast<double>(as_bytes(experts.used) * layer.slot_bytes);
   }
   return bytes;
 }
@@ -53,12 +53,13 @@ MemoryPlan with_most_slots(const PlanInput& in, const MemoryPlan& least, const P
 }  // namespace
 
 uint64_t expert_slab_bytes(std::span<const ExpertLayer> layers, int64_t count, int64_t slots) {
-  const auto array = [](int64_t values, uint64_t of) { return round_up(u(values) * of, kSlabAlign); };
+  const auto array = [](int64_t values, uint64_t of) { return round_up(as_bytes(values) * of, kSlabAlign); };
   const int64_t rounds = ceil_div(count + 1, slots);
   uint64_t bytes = array(count + 1, sizeof(int32_t)) + 2 * array(rounds * (slots + 1), sizeof(int32_t));
   for (const ExpertLayer& layer : layers) {
     if (layer.slot_bytes == 0) continue;
-    bytes += u(slots) * layer.slot_bytes + layer.fixed_bytes + 2 * array(slots, sizeof(int32_t)) + 2 * kSlabAlign;
+    bytes +=
+        as_bytes(slots) * layer.slot_bytes + layer.fixed_bytes + 2 * array(slots, sizeof(int32_t)) + 2 * kSlabAlign;
   }
   return whole_pages(bytes);
 }
