@@ -10,6 +10,7 @@
 
 #include "cache/partial.h"
 #include "cache/placement.h"
+#include "cache/window.h"
 
 namespace headrace {
 
@@ -51,7 +52,7 @@ struct RingOptions {
 
 struct PlanInput {
   RowShape rows;
-  RowShape window_rows{};    // of layers with a window, which prefill builds in the same buffer; no layers: none
+  WindowShape windows{};     // of layers with a window, which prefill builds in the same buffer; no layers: none
   int64_t prompt_rows = 0;   // rows that prefill computes
   int64_t context_rows = 0;  // most rows of the run: prompt, output, rows of one pass
   int64_t pass_rows = 1;     // largest tree that a step may verify

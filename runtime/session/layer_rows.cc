@@ -28,11 +28,12 @@ LayerRows::LayerRows(const SessionLayout& layout, Sequence& sequence)
       cache_(sequence.cache()),
       compute_(layout.compute()),
       count_(segments_for(options_.prompt_tokens)),
+      ring_rows_(layout.window_shape().built_ring_rows(options_.prompt_tokens)),
       built_{.end = options_.prompt_tokens, .kept = options_.kept_rows},
       left_(layout.device().make_event()) {
   const RowShape &rows = layout.shape(), &windows = layout.window_shape().rows;
   const auto bytes = [&](const RowShape& a, const RowShape& b) {
-    return std::max(readable_bytes(a, 0, count_), readable_bytes(b, 0, count_));
+    return std::max(readable_bytes(a, 0, count_), ring_bytes(b, ring_rows_));
   };
   buffer_ = layout.device().allocate(bytes(rows.built(), windows.built()), "the layer that prefill builds");
   if (rows.has_low_bit()) {
@@ -63,13 +64,17 @@ std::byte* LayerRows::keys(const RowShape& shape) const {
 KvSegment LayerRows::exact_segment(const StatePlace& layer, int64_t index) const {
   if (const std::optional<KvSegment> there = in_place(layer, index)) return filled(*there);
   const RowShape shape = stored_shape(layer).built();
-  const uint64_t before = segments_bytes(shape, 0, index);
+  const uint64_t before = offset(layer, shape, index);
   std::byte* const made = keys(shape);
   return filled(segment_view(shape, buffer_.data() + before, index, made != nullptr ? made + before : nullptr));
 }
 
 std::byte* LayerRows::stored_segment(const StatePlace& layer, int64_t index) const {
-  return stored_ + segments_bytes(stored_shape(layer), 0, index);
+  return stored_ + offset(layer, stored_shape(layer), index);
+}
+
+uint64_t LayerRows::offset(const StatePlace& layer, const RowShape& shape, int64_t index) const {
+  return is_window(layer) ? ring_offset(shape, ring_rows_, index) : segments_bytes(shape, 0, index);
 }
 
 int64_t LayerRows::table(const StatePlace& layer) const {
@@ -123,7 +128,8 @@ void LayerRows::make_keys(const StatePlace& layer, const KeyMaker& maker) {
 void LayerRows::restore_rows_of_window(int64_t layer) {
   const int64_t saved = layout_.saved_rows();
   compute_.wait(*left_);
-  restore_window(layout_.window_shape(), sequence_.snapshots()->part(saved, layer), saved, stored_, compute_);
+  restore_window(layout_.window_shape(), sequence_.snapshots()->part(saved, layer), saved, {stored_, ring_rows_},
+                 compute_);
 }
 
 // Rows of a saved prefix are stored rows.
@@ -161,6 +167,15 @@ void LayerRows::build(const Pass& pass, const LayerWeights& weights, const State
     }
     row += here;
   }
+  if (is_window(layer)) save_windows(layer.place, first, first + pass.rows);
+}
+
+void LayerRows::save_windows(int64_t layer, int64_t first, int64_t end) {
+  StateSnapshots* const snapshots = sequence_.snapshots();
+  int64_t at = snapshots != nullptr ? snapshots->next(first, end) : 0;
+  for (; at > 0; at = snapshots->next(at, end)) {
+    save_window(layout_.window_shape(), {stored_, ring_rows_}, at, snapshots->part(at, layer), compute_);
+  }
 }
 
 void LayerRows::store(const StatePlace& layer) {
@@ -180,11 +195,6 @@ void LayerRows::store(const StatePlace& layer) {
 void LayerRows::store_window(int64_t layer) {
   const int64_t rows = options_.prompt_tokens;
   sequence_.windows()->store_layer(layer, rows, stored_, buffer_.data(), compute_);
-  StateSnapshots* const snapshots = sequence_.snapshots();
-  int64_t at = snapshots != nullptr ? snapshots->next(layout_.saved_rows(), rows) : 0;
-  for (; at > 0; at = snapshots->next(at, rows)) {
-    save_window(layout_.window_shape(), stored_, at, snapshots->part(at, layer), compute_);
-  }
   compute_.record(*left_);
 }
 
