@@ -113,12 +113,12 @@ MemoryPlan plan_with(const PlanInput& in, Shares shares) {
   plan.host_embedding_bytes = in.host_embedding_bytes;
   const int64_t built = segments_for(in.prompt_rows);
   const auto largest = [&](const RowShape& rows, const RowShape& windows) {
-    return std::max(readable_bytes(rows, 0, built), readable_bytes(windows, 0, built));
+    return std::max(readable_bytes(rows, 0, built), ring_bytes(windows, in.windows.built_ring_rows(in.prompt_rows)));
   };
-  const RowShape rows = in.rows.built(), windows = in.window_rows.built();
+  const RowShape rows = in.rows.built(), windows = in.windows.rows.built();
   plan.layer_buffer_bytes =
       in.two_buffers ? largest(rows, {}) + whole_pages(largest({}, windows)) : largest(rows, windows);
-  plan.stored_layer_bytes = in.rows.has_low_bit() ? largest(in.rows, in.window_rows) : 0;
+  plan.stored_layer_bytes = in.rows.has_low_bit() ? largest(in.rows, in.windows.rows) : 0;
   if (plan.disk_bytes > 0) {
     plan.disk_slots = in.disk_slots > 0 ? in.disk_slots : kDefaultDiskSlots;
     plan.disk_slot_bytes = plan.placement.largest_unit_bytes();

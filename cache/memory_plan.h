@@ -11,6 +11,7 @@
 #include "cache/expert_slab.h"
 #include "cache/partial.h"
 #include "cache/placement.h"
+#include "cache/window.h"
 
 namespace headrace {
 
@@ -60,7 +61,7 @@ struct RingOptions {
 
 struct PlanInput {
   RowShape rows;
-  RowShape window_rows{};    // of layers with a window, which prefill builds in the same buffer; no layers: none
+  WindowShape windows{};     // of layers with a window, which prefill builds in the same buffer; no layers: none
   bool two_buffers = false;  // in another one: later layers read the rows of the last layer of each kind
   int64_t prompt_rows = 0;   // rows that prefill computes
   int64_t context_rows = 0;  // most rows of the run: prompt, output, rows of one pass

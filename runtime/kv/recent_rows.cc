@@ -7,30 +7,31 @@
 
 namespace headrace {
 
-uint64_t RecentRows::ring_bytes(const RowShape& shape) {
-  return u(shape.layers) * u(kTailRingRows) * shape.exact().bytes();
+uint64_t RecentRows::ring_bytes(const RowShape& shape, int64_t ring_rows) {
+  return u(shape.layers) * u(ring_rows) * shape.exact().bytes();
 }
 uint64_t RecentRows::pass_bytes(const RowShape& shape, int64_t pass_rows) {
   return u(shape.layers) * u(pass_rows) * shape.exact().bytes();
 }
 uint64_t RecentRows::pointer_bytes(const RowShape& shape) { return 2 * u(shape.layers) * sizeof(void*); }
 
-RecentRows::RecentRows(Device& device, const RowShape& shape, int64_t pass_rows)
-    : shape_(shape), exact_(shape.exact()), pass_rows_(pass_rows) {
-  ring_memory_ = device.allocate(ring_bytes(shape), "the KV cache's tail");
+RecentRows::RecentRows(Device& device, const RowShape& shape, int64_t pass_rows, int64_t ring_rows)
+    : shape_(shape), exact_(shape.exact()), pass_rows_(pass_rows), ring_rows_(ring_rows) {
+  ring_memory_ = device.allocate(ring_bytes(shape, ring_rows), "the KV cache's tail");
   pass_memory_ = device.allocate(pass_bytes(shape, pass_rows), "the KV rows of one pass");
   pointers_ = device.allocate(pointer_bytes(shape), "pointers to the active segment");
   host_pointers_ = device.allocate_pinned(pointer_bytes(shape), "pointers to the active segment");
 }
 
 RecentRows::Views RecentRows::views(int64_t layer) const {  // each: K of all layers, then V of all layers
-  const uint64_t l = u(layer), layers = u(shape_.layers), ring = u(kTailRingRows), pass = u(pass_rows_);
+  const uint64_t l = u(layer), layers = u(shape_.layers), ring = u(ring_rows_), pass = u(pass_rows_);
   const std::byte* const ring_v = ring_memory_.data() + layers * ring * exact_.k_bytes();
   const std::byte* const pass_v = pass_memory_.data() + layers * pass * exact_.k_bytes();
   return {.ring_k = ring_memory_.data() + l * ring * exact_.k_bytes(),
           .ring_v = ring_v + l * ring * exact_.v_bytes(),
           .pass_k = pass_memory_.data() + l * pass * exact_.k_bytes(),
-          .pass_v = pass_v + l * pass * exact_.v_bytes()};
+          .pass_v = pass_v + l * pass * exact_.v_bytes(),
+          .ring_rows = ring_rows_};
 }
 
 KvRows RecentRows::pass_destination(int64_t layer, const int32_t* first) const {
@@ -42,12 +43,11 @@ KvRows RecentRows::pass_destination(int64_t layer, const int32_t* first) const {
           .first = first};
 }
 
-// They are in at most two segments.
 void RecentRows::fill(int64_t layer, int64_t rows, const std::function<KvSegment(int64_t index)>& segment,
                       Stream& stream) {
   const Views to = views(layer);
   const uint64_t k_row = exact_.k_bytes() / u(exact_.kv_heads), v_row = exact_.v_bytes() / u(exact_.kv_heads);
-  for (int64_t row = std::max<int64_t>(0, rows - kTailRingRows); row < rows;) {
+  for (int64_t row = std::max<int64_t>(0, rows - ring_rows_); row < rows;) {
     const int64_t index = segment_of(row);
     const SegmentRange range = segment_range(index);
     const int64_t count = std::min(rows, range.end()) - row;
@@ -61,7 +61,7 @@ void RecentRows::fill(int64_t layer, int64_t rows, const std::function<KvSegment
                .kv_heads = shape_.kv_heads,
                .head_dim = shape_.head_dim,
                .stride_rows = range.rows,
-               .ring_rows = kTailRingRows,
+               .ring_rows = ring_rows_,
                .count = count,
                .first_position = row},
               stream);
@@ -82,7 +82,7 @@ void RecentRows::quantise(const StoredRows& to, int64_t first, int64_t count, St
                  .layers = shape_.layers,
                  .kv_heads = shape_.kv_heads,
                  .head_dim = shape_.head_dim,
-                 .ring_rows = kTailRingRows,
+                 .ring_rows = ring_rows_,
                  .to_rows = to.range.rows,
                  .first_position = first,
                  .count = count,
@@ -129,7 +129,7 @@ void RecentRows::commit(const int32_t* source, int64_t count, int64_t first, boo
                .kv_heads = shape_.kv_heads,
                .head_dim = shape_.head_dim,
                .pass_rows = pass_rows_,
-               .ring_rows = kTailRingRows,
+               .ring_rows = ring_rows_,
                .active_rows = to_segment ? growing_.rows : 0,
                .count = count,
                .first_position = first,

@@ -18,13 +18,14 @@ namespace headrace {
 class RecentRows {
  public:
   // `shape`: of the rows as they are stored; those here have that of shape.exact().
-  RecentRows(Device& device, const RowShape& shape, int64_t pass_rows);
-  static uint64_t ring_bytes(const RowShape& shape);
+  RecentRows(Device& device, const RowShape& shape, int64_t pass_rows, int64_t ring_rows = kTailRingRows);
+  static uint64_t ring_bytes(const RowShape& shape, int64_t ring_rows = kTailRingRows);
   static uint64_t pass_bytes(const RowShape& shape, int64_t pass_rows);
   static uint64_t pointer_bytes(const RowShape& shape);  // on each side
 
   struct Views {
     const void *ring_k, *ring_v, *pass_k, *pass_v;
+    int64_t ring_rows;
   };
   Views views(int64_t layer) const;
   // Destination of a pass's own K and V rows, whose first row is pass row 0 or *first (device): [pass_rows, kv_heads,
@@ -56,7 +57,7 @@ class RecentRows {
   void commit(const int32_t* source, int64_t count, int64_t first, bool to_segment, Stream& compute);
 
   const RowShape shape_, exact_;
-  const int64_t pass_rows_;
+  const int64_t pass_rows_, ring_rows_;
   SegmentRange growing_{.begin = -1, .rows = 0};
   DeviceBuffer ring_memory_, pass_memory_, pointers_;
   PinnedBuffer host_pointers_;

@@ -16,8 +16,8 @@ struct RowRing {
   int64_t rows;
 };
 
-RowRing segment_ring(const RowShape& shape, const std::byte* built, int64_t index) {
-  return {.data = built + segments_bytes(shape, 0, index), .rows = segment_range(index).rows};
+RowRing segment_ring(const RowShape& shape, const BuiltRing& built, int64_t index) {
+  return {.data = built.data + ring_offset(shape, built.rows, index), .rows = segment_range(index).rows};
 }
 
 // Rows as bytes: a plane's rows of `row_bytes` at `from` of K and V, an even number.
@@ -96,32 +96,52 @@ void each_segment(const WindowShape& shape, int64_t position, const Copy& copy) 
 
 }  // namespace
 
-void save_window(const WindowShape& shape, const std::byte* built, int64_t position, std::byte* part, Stream& stream) {
+void save_window(const WindowShape& shape, const BuiltRing& built, int64_t position, std::byte* part, Stream& stream) {
   each_segment(shape, position, [&](int64_t index, int64_t first, int64_t end) {
     copy_rows(shape.rows, segment_ring(shape.rows, built, index), {part, shape.snapshot_rows()}, first, end, stream);
   });
 }
 
-void restore_window(const WindowShape& shape, const std::byte* part, int64_t position, std::byte* built,
+void restore_window(const WindowShape& shape, const std::byte* part, int64_t position, const BuiltRing& built,
                     Stream& stream) {
   each_segment(shape, position, [&](int64_t index, int64_t first, int64_t end) {
     copy_rows(shape.rows, {part, shape.snapshot_rows()}, segment_ring(shape.rows, built, index), first, end, stream);
   });
 }
 
+// The tail's ring has the slots, too, if no type is low-bit. It has room for pending rows, which overwrite none that a
+// query sees: the slot that grows has more.
+static_assert(kWindowSlotRows >= kMaxPending && kTailRingRows <= kWindowSlotRows);
+int64_t WindowRows::tail_rows(const WindowShape& shape) {
+  return shape.rows.has_low_bit() ? kTailRingRows : shape.slots * kWindowSlotRows;
+}
+
 uint64_t WindowRows::bytes(const WindowShape& shape, int64_t pass_rows) {
   if (shape.rows.layers == 0) return 0;
-  return whole_pages(shape.bytes()) + whole_pages(RecentRows::ring_bytes(shape.rows)) +
+  const uint64_t slots = shape.rows.has_low_bit() ? whole_pages(shape.bytes()) : 0;
+  return slots + whole_pages(RecentRows::ring_bytes(shape.rows, tail_rows(shape))) +
          whole_pages(RecentRows::pass_bytes(shape.rows, pass_rows)) +
          whole_pages(RecentRows::pointer_bytes(shape.rows));
 }
 
 WindowRows::WindowRows(Device& device, const WindowShape& shape, int64_t pass_rows)
-    : shape_(shape),
-      memory_(device.allocate(shape.bytes(), "rows of layers with a window")),
-      recent_(device, shape.rows, pass_rows) {}
+    : shape_(shape), recent_(device, shape.rows, pass_rows, tail_rows(shape)) {
+  if (shape.rows.has_low_bit()) memory_ = device.allocate(shape.bytes(), "rows of layers with a window");
+}
 
 KvSegment WindowRows::slot(int64_t layer, int64_t index) const {
+  if (!shape_.rows.has_low_bit()) {
+    const RecentRows::Views ring = recent_.views(layer);
+    const auto at = [&](const void* plane, DType type) {
+      const uint64_t before = u(index % shape_.slots * kWindowSlotRows) * row_value_bytes(type, shape_.rows.head_dim);
+      return static_cast<const std::byte*>(plane) + before;
+    };
+    return {.k = at(ring.ring_k, shape_.rows.k_type),
+            .v = at(ring.ring_v, shape_.rows.v_type),
+            .position = static_cast<int32_t>(index * kWindowSlotRows),
+            .rows = static_cast<int32_t>(kWindowSlotRows),
+            .stride_rows = static_cast<int32_t>(ring.ring_rows)};
+  }
   const std::byte* const data = memory_.data() + u(layer * shape_.slots + index % shape_.slots) * shape_.slot_bytes();
   return {.k = data,
           .v = data + u(kWindowSlotRows) * shape_.rows.k_bytes(),
@@ -133,15 +153,16 @@ KvSegment WindowRows::slot(int64_t layer, int64_t index) const {
 void WindowRows::store_layer(int64_t layer, int64_t rows, const std::byte* stored, const std::byte* exact,
                              Stream& compute) {
   const RowShape exact_shape = shape_.rows.exact();
-  const int64_t last = (rows - 1) / kWindowSlotRows;
-  for (int64_t index = std::max<int64_t>(0, last + 1 - shape_.slots); index <= last; ++index) {
+  const int64_t last = (rows - 1) / kWindowSlotRows, ring = shape_.built_ring_rows(rows);
+  const int64_t oldest = shape_.rows.has_low_bit() ? std::max<int64_t>(0, last + 1 - shape_.slots) : last + 1;
+  for (int64_t index = oldest; index <= last; ++index) {
     const int64_t first = index * kWindowSlotRows, end = std::min(rows, first + kWindowSlotRows);
-    copy_rows(shape_.rows, segment_ring(shape_.rows, stored, segment_of(first)),
+    copy_rows(shape_.rows, segment_ring(shape_.rows, {const_cast<std::byte*>(stored), ring}, segment_of(first)),
               {static_cast<const std::byte*>(slot(layer, index).k), kWindowSlotRows}, first, end, compute);
   }
   recent_.fill(
       layer, rows,
-      [&](int64_t index) { return segment_view(exact_shape, exact + segments_bytes(exact_shape, 0, index), index); },
+      [&](int64_t index) { return segment_view(exact_shape, exact + ring_offset(exact_shape, ring, index), index); },
       compute);
 }
 
@@ -158,13 +179,17 @@ void WindowRows::append(const int32_t* source, int64_t count, Stream& compute) {
   pending_ = 0;
   while (count > 0) {
     const int64_t index = rows_ / kWindowSlotRows, begin = index * kWindowSlotRows;
-    if (!recent_.points_at(begin)) {
+    if (shape_.rows.has_low_bit() && !recent_.points_at(begin)) {
       std::vector<KvSegment> growing;
       for (int64_t layer = 0; layer < shape_.rows.layers; ++layer) growing.push_back(slot(layer, index));
       recent_.point_at(growing, {.begin = begin, .rows = kWindowSlotRows}, compute);
     }
     const int64_t here = std::min(count, begin + kWindowSlotRows - rows_);
-    recent_.append(source, here, rows_, compute);
+    if (shape_.rows.has_low_bit()) {
+      recent_.append(source, here, rows_, compute);
+    } else {
+      recent_.append_pending(source, here, rows_, compute);  // the ring alone
+    }
     source += here;
     count -= here;
     rows_ += here;

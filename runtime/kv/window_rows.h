@@ -25,8 +25,8 @@ class WindowRows {
   const WindowShape& shape() const { return shape_; }
   const RecentRows& recent() const { return recent_; }
 
-  // Takes the last of the first `rows` rows of a layer, as prefill built them in the layout of cache/layout.h: as they
-  // are stored, and exact. The same memory if no type is low-bit.
+  // Takes the last of the first `rows` rows of a layer, as prefill built them in rings of segments (cache/window.h), of
+  // shape().built_ring_rows(rows) rows: as they are stored, and exact. The same memory if no type is low-bit.
   void store_layer(int64_t layer, int64_t rows, const std::byte* stored, const std::byte* exact, Stream& compute);
   void finish_prefill(int64_t rows) { rows_ = rows; }
 
@@ -41,19 +41,25 @@ class WindowRows {
   void append_pending(const int32_t* source, int64_t count, Stream& compute);
 
  private:
+  static int64_t tail_rows(const WindowShape& shape);
   KvSegment slot(int64_t layer, int64_t index) const;
 
   const WindowShape shape_;
   int64_t rows_ = 0, pending_ = 0;
-  DeviceBuffer memory_;  // [layers, slots], each K of all heads, then V
-  RecentRows recent_;
+  DeviceBuffer memory_;  // [layers, slots], each K of all heads, then V. None if no type is low-bit:
+  RecentRows recent_;    // then slots are parts of the tail's ring
 };
 
-// Copies the rows of a layer that a prompt needs before `position`, shape.snapshot_rows() at most, from the segments
-// that prefill built to a part of a snapshot, and back. In the part, K of all heads is before V, and row p is the
+// The ring of segments in which prefill builds a layer.
+struct BuiltRing {
+  std::byte* data;
+  int64_t rows;
+};
+// Copies the rows of a layer that a prompt needs before `position`, shape.snapshot_rows() at most, from where prefill
+// built them to a part of a snapshot, and back. In the part, K of all heads is before V, and row p is the
 // p % snapshot_rows()th of its head.
-void save_window(const WindowShape& shape, const std::byte* built, int64_t position, std::byte* part, Stream& stream);
-void restore_window(const WindowShape& shape, const std::byte* part, int64_t position, std::byte* built,
+void save_window(const WindowShape& shape, const BuiltRing& built, int64_t position, std::byte* part, Stream& stream);
+void restore_window(const WindowShape& shape, const std::byte* part, int64_t position, const BuiltRing& built,
                     Stream& stream);
 
 }  // namespace headrace

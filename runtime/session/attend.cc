@@ -47,7 +47,7 @@ void PassAttention::run(const Pass& pass, const LayerWeights& layer, const State
                    .scratch = step.scratch,
                    .first = partial ? scope.sequence.partial()->tail_first() : nullptr,
                    .sinks = layer.sinks},
-                  {tail.ring_k, tail.ring_v, tail.pass_k, tail.pass_v, kTailRingRows, layout_.pass_rows()}, compute_);
+                  {tail.ring_k, tail.ring_v, tail.pass_k, tail.pass_v, tail.ring_rows, layout_.pass_rows()}, compute_);
   params.beside_tail = compute_.tracing().trace == nullptr;  // a trace shows the time of each
   if (partial) {
     params.positions = step.inputs.slots;

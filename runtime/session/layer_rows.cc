@@ -28,11 +28,12 @@ LayerRows::LayerRows(const SessionLayout& layout, Sequence& sequence)
       cache_(sequence.cache()),
       compute_(layout.compute()),
       count_(segments_for(options_.prompt_tokens)),
+      ring_rows_(layout.window_shape().built_ring_rows(options_.prompt_tokens)),
       built_{.end = options_.prompt_tokens, .kept = options_.kept_rows},
       left_(layout.device().make_event()) {
   const RowShape &rows = layout.shape(), &windows = layout.window_shape().rows;
   const auto bytes = [&](const RowShape& a, const RowShape& b) {
-    return std::max(readable_bytes(a, 0, count_), readable_bytes(b, 0, count_));
+    return std::max(readable_bytes(a, 0, count_), ring_bytes(b, ring_rows_));
   };
   const bool apart = layout.config().shares_rows();
   buffer_ = layout.device().allocate(bytes(rows.built(), apart ? RowShape{} : windows.built()),
@@ -66,13 +67,17 @@ std::byte* LayerRows::keys(const StatePlace& layer) const {
 KvSegment LayerRows::exact_segment(const StatePlace& layer, int64_t index) const {
   if (const std::optional<KvSegment> there = in_place(layer, index)) return filled(*there);
   const RowShape shape = stored_shape(layer).built();
-  const uint64_t before = segments_bytes(shape, 0, index);
+  const uint64_t before = offset(layer, shape, index);
   std::byte* const made = keys(layer);
   return filled(segment_view(shape, exact_data(layer) + before, index, made != nullptr ? made + before : nullptr));
 }
 
 std::byte* LayerRows::stored_segment(const StatePlace& layer, int64_t index) const {
-  return stored_data(layer) + segments_bytes(stored_shape(layer), 0, index);
+  return stored_data(layer) + offset(layer, stored_shape(layer), index);
+}
+
+uint64_t LayerRows::offset(const StatePlace& layer, const RowShape& shape, int64_t index) const {
+  return is_window(layer) ? ring_offset(shape, ring_rows_, index) : segments_bytes(shape, 0, index);
 }
 
 int64_t LayerRows::table(const StatePlace& layer) const {
@@ -126,8 +131,8 @@ void LayerRows::make_keys(const StatePlace& layer, const KeyMaker& maker) {
 void LayerRows::restore_rows_of_window(const StatePlace& layer) {
   const int64_t saved = layout_.saved_rows();
   compute_.wait(*left_);
-  restore_window(layout_.window_shape(), sequence_.snapshots()->part(saved, layer.place), saved, stored_data(layer),
-                 compute_);
+  restore_window(layout_.window_shape(), sequence_.snapshots()->part(saved, layer.place), saved,
+                 {stored_data(layer), ring_rows_}, compute_);
 }
 
 // Rows of a saved prefix are stored rows.
@@ -165,6 +170,16 @@ void LayerRows::build(const Pass& pass, const LayerWeights& weights, const State
     }
     row += here;
   }
+  if (is_window(layer)) save_windows(layer, first, first + pass.rows);
+}
+
+void LayerRows::save_windows(const StatePlace& layer, int64_t first, int64_t end) {
+  StateSnapshots* const snapshots = sequence_.snapshots();
+  int64_t at = snapshots != nullptr ? snapshots->next(first, end) : 0;
+  for (; at > 0; at = snapshots->next(at, end)) {
+    save_window(layout_.window_shape(), {stored_data(layer), ring_rows_}, at, snapshots->part(at, layer.place),
+                compute_);
+  }
 }
 
 void LayerRows::store(const StatePlace& layer) {
@@ -184,11 +199,6 @@ void LayerRows::store(const StatePlace& layer) {
 void LayerRows::store_window(const StatePlace& layer) {
   const int64_t rows = options_.prompt_tokens;
   sequence_.windows()->store_layer(layer.place, rows, stored_data(layer), exact_data(layer), compute_);
-  StateSnapshots* const snapshots = sequence_.snapshots();
-  int64_t at = snapshots != nullptr ? snapshots->next(layout_.saved_rows(), rows) : 0;
-  for (; at > 0; at = snapshots->next(at, rows)) {
-    save_window(layout_.window_shape(), stored_data(layer), at, snapshots->part(at, layer.place), compute_);
-  }
   compute_.record(*left_);
 }
 

@@ -35,10 +35,10 @@ class LayerRows {
   void make_keys(const StatePlace& layer, const KeyMaker& maker);
   // Before the first rows of a layer are built: waits until the buffer is free, unless they are built where they stay.
   void wait_for_buffer(const StatePlace& layer);
-  // K and V of rows [first, first + pass.rows), which may span several segments, from pass.work.qkv.
+  // K and V of rows [first, first + pass.rows), which may span several segments, from pass.work.qkv. Of a window also
+  // the copies to the snapshots that are wanted behind these rows.
   void build(const Pass& pass, const LayerWeights& weights, const StatePlace& layer, int64_t first);
-  // The layer is complete: enqueues the copies to its tiers and to a saved prefix; of a window, to the ring and to the
-  // snapshots that are wanted.
+  // The layer is complete: enqueues the copies to its tiers and to a saved prefix; of a window, to the ring.
   void store(const StatePlace& layer);
 
  private:
@@ -46,6 +46,8 @@ class LayerRows {
   const RowShape& stored_shape(const StatePlace& layer) const;
   KvSegment exact_segment(const StatePlace& layer, int64_t index) const;
   std::byte* stored_segment(const StatePlace& layer, int64_t index) const;
+  uint64_t offset(const StatePlace& layer, const RowShape& shape, int64_t index) const;  // of a segment in a buffer
+  void save_windows(const StatePlace& layer, int64_t first, int64_t end);
   int64_t table(const StatePlace& layer) const;
   std::optional<KvSegment> in_place(const StatePlace& layer, int64_t index) const;
   std::byte* keys(const StatePlace& layer) const;  // of the segments in the buffer, where they have V alone; else null
@@ -64,7 +66,8 @@ class LayerRows {
   Sequence& sequence_;
   KvCache& cache_;
   Stream& compute_;
-  const int64_t count_;  // segments of the prompt
+  const int64_t count_;      // segments of the prompt
+  const int64_t ring_rows_;  // in which layers with a window are built: the last rows (cache/window.h)
   const KvCache::BuiltRows built_;
   DeviceBuffer buffer_, windows_;  // segments of exact rows; those of windows, if they have a buffer of their own
   DeviceBuffer quantised_;         // the same rows in the cache's types if one is low-bit, of either

@@ -26,7 +26,7 @@ SessionLayout::SessionLayout(Device& device, Stream& compute, const ModelConfig&
       shape_(row_shape(config, options.k_type, options.v_type, weights.dtype())),
       windows_(headrace::window_shape(
           config, row_shape(config, options.k_type, options.v_type, weights.dtype(), StateGroup::kWindow),
-          options.context_tokens, options.all_window_rows)) {
+          options.context_tokens, options.all_window_rows, options.prefill_rows(device.backend()))) {
   CHECK(options.pass_rows > 0 && pass_rows() <= kMaxPassNodes, "pass_rows=", options.pass_rows);
   CHECK(options.grow_rows == 0 || partial_on(), "grow_rows=", options.grow_rows);
   CHECK(options.most_pending > 0 && options.most_pending <= kMaxPending, "most_pending=", options.most_pending);
@@ -79,12 +79,14 @@ uint64_t SessionLayout::rules_bytes() const {
 }
 int64_t SessionLayout::path_stride() const { return std::min(pass_rows(), kTailWindow); }
 
-WindowShape window_shape(const ModelConfig& config, const RowShape& rows, int64_t context_tokens, bool all_rows) {
+WindowShape window_shape(const ModelConfig& config, const RowShape& rows, int64_t tokens, bool all, int64_t group) {
   WindowShape shape{.rows = rows};
   for (const LayerSpec& layer : config.layers) {
     if (layer.has_attention()) shape.window = std::max(shape.window, layer.attention().window);
   }
-  if (rows.layers > 0) shape.slots = window_slots(all_rows ? context_tokens : shape.window, context_tokens);
+  if (rows.layers > 0) shape.slots = window_slots(all ? tokens : shape.window, tokens);
+  // Layers that read these rows come when the layer is complete.
+  if (!all && group > 0 && !config.shares_rows()) shape.built_rows = window_built_rows(shape.window, group);
   return shape;
 }
 
@@ -279,9 +281,8 @@ uint64_t SessionLayout::int8_row_bytes() const {
 
 // States of kDrawnRows rows, and the logits of both runs: the first run counts them, too, so that the second fits.
 uint64_t SessionLayout::comparison_bytes() const {
-  if (!options_.compares()) return 0;
-  return static_cast<uint64_t>(kDrawnRows) *
-         (hidden_row_bytes() + 2 * static_cast<uint64_t>(config_.vocab) * sizeof(float));
+  const uint64_t row = hidden_row_bytes() + 2 * static_cast<uint64_t>(config_.vocab) * sizeof(float);
+  return options_.compares() ? static_cast<uint64_t>(kDrawnRows) * row : 0;
 }
 
 uint64_t SessionLayout::result_bytes() const {
@@ -302,7 +303,7 @@ uint64_t SessionLayout::disk_free_bytes() const {
 PlanInput SessionLayout::plan_input() const {
   PlanInput input;
   input.rows = shape_;
-  input.window_rows = windows_.rows;
+  input.windows = windows_;
   input.two_buffers = input.last_layer_resident = config_.shares_rows();
   input.prompt_rows = planned_prompt().tokens;
   input.context_rows = options_.context_tokens;

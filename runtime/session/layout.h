@@ -26,9 +26,10 @@ struct PromptShape {
   int64_t computed() const { return tokens - saved; }
 };
 
-// Of the layers with a window, in a run of so many tokens; `rows`: theirs. No rows.layers: there are none.
-WindowShape window_shape(const ModelConfig& config, const RowShape& rows, int64_t context_tokens,
-                         bool all_rows = false);
+// Of the layers with a window, in a run of so many tokens; `rows`: theirs. No rows.layers: there are none. `all`: they
+// keep all rows. Prefill has groups of at most `group` rows; 0: it builds whole layers.
+WindowShape window_shape(const ModelConfig& config, const RowShape& rows, int64_t tokens, bool all = false,
+                         int64_t group = 0);
 
 // Of the layers without rows, with room for the rows of passes of `pass_rows`. `type`: of the weights.
 RecurrentShape recurrent_shape(const ModelConfig& config, DType type, int64_t pass_rows = 0);

@@ -684,5 +684,19 @@ TEST(Planner, ValuesAloneHalveWhatLeavesTheDevice) {
   }
 }
 
+// Prefill has the last rows of a layer with a window, however long the prompt is.
+TEST(Planner, LayersWithAWindowAreBuiltInARing) {
+  PlanInput in = llama_8b(61440, 61696);
+  const uint64_t all = make_plan(in).layer_buffer_bytes;  // 4 KiB a row
+  in.windows = {.rows = {.layers = 160, .kv_heads = 64, .head_dim = 128}, .window = 1024, .slots = 3};
+  EXPECT_EQ(make_plan(in).layer_buffer_bytes, 8 * all);  // 32 KiB a row
+  in.windows.built_rows = 4096;
+  EXPECT_EQ(make_plan(in).layer_buffer_bytes, all);
+  in.prompt_rows = 4000;
+  EXPECT_EQ(make_plan(in).layer_buffer_bytes, 128 * kMiB);
+  in.prompt_rows = 1000;
+  EXPECT_EQ(make_plan(in).layer_buffer_bytes, 32 * kMiB);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -22,14 +22,14 @@ struct Types {
 
 class Windows : public ::testing::TestWithParam<std::tuple<DeviceChoice, Types>> {
  protected:
-  static constexpr int64_t kLayers = 2, kHeads = 3, kDim = 8;
+  static constexpr int64_t kLayers = 2, kHeads = 3, kDim = 8, kBuiltRows = 4096;
 
   RowShape rows() const {
     const Types types = std::get<1>(GetParam());
     return {.layers = kLayers, .kv_heads = kHeads, .head_dim = kDim, .k_type = types.k, .v_type = types.v};
   }
   WindowShape shape(int64_t window, int64_t context) const {
-    return {.rows = rows(), .window = window, .slots = window_slots(window, context)};
+    return {.rows = rows(), .window = window, .slots = window_slots(window, context), .built_rows = kBuiltRows};
   }
 
   // A plane is K or V; a row's bytes say which row it is.
@@ -72,14 +72,15 @@ class Windows : public ::testing::TestWithParam<std::tuple<DeviceChoice, Types>>
     return same;
   }
 
-  // Segments of the first `count` rows of a layer, from `first` on.
+  // The ring of segments in which prefill has built the first `count` rows of a layer, with those from `first` on.
   DeviceBuffer built(int64_t layer, int64_t first, int64_t count) {
-    const uint64_t bytes = segments_bytes(rows(), 0, segments_for(count));
+    const int64_t ring = shape(1, count).built_ring_rows(count);
+    const uint64_t bytes = ring_bytes(rows(), ring);
     PinnedBuffer host = device->allocate_pinned(bytes, "built");
     std::fill_n(host.data(), bytes, std::byte{0x5a});
     for (int64_t row = first; row < count; ++row) {
       const SegmentRange range = segment_range(segment_of(row));
-      write_row(host.data() + segments_bytes(rows(), 0, segment_of(row)), range.rows, row - range.begin, layer, row);
+      write_row(host.data() + ring_offset(rows(), ring, segment_of(row)), range.rows, row - range.begin, layer, row);
     }
     DeviceBuffer buffer = device->allocate(bytes, "built");
     stream->copy(buffer.data(), host.data(), bytes, Link::kHostToDevice, "built");
@@ -115,7 +116,8 @@ TEST_P(Windows, HaveTheLastRowsOfAPrompt) {
       const DeviceBuffer exact = device->allocate(segments_bytes(rows().exact(), 0, segments_for(prompt)), "exact");
       for (int64_t layer = 0; layer < kLayers; ++layer) {
         const DeviceBuffer rows_of = built(layer, std::max<int64_t>(0, prompt - 4096), prompt);
-        windows.store_layer(layer, prompt, rows_of.data(), exact.data(), *stream);
+        const bool same = !rows().has_low_bit();
+        windows.store_layer(layer, prompt, rows_of.data(), same ? rows_of.data() : exact.data(), *stream);
         stream->synchronize();
       }
       windows.finish_prefill(prompt);
@@ -124,11 +126,24 @@ TEST_P(Windows, HaveTheLastRowsOfAPrompt) {
         for (const KvSegment& slot : windows.slots(layer, prompt)) {
           EXPECT_TRUE(next < 0 || slot.position == next);
           next = slot.position + slot.rows;
-          const std::vector<std::byte> there = download(slot.k, window_shape.slot_bytes());
-          EXPECT_EQ(slot.v, static_cast<const std::byte*>(slot.k) + kWindowSlotRows * rows().k_bytes());
+          // From the slot's first row of the first head on; a ring of exact rows has K of all layers first.
+          const int64_t stride = slot.stride_rows, held = kHeads * stride - (slot.position % stride);
+          const auto k = static_cast<uint64_t>(stride) * rows().k_bytes();
+          std::vector<std::byte> there =
+              download(slot.k, rows().has_low_bit() ? window_shape.slot_bytes()
+                                                    : static_cast<uint64_t>(held) * kDim * dtype_bytes(rows().k_type));
+          if (rows().has_low_bit()) {
+            EXPECT_EQ(slot.v, static_cast<const std::byte*>(slot.k) + k);
+          } else {
+            EXPECT_EQ(stride, window_shape.slots * kWindowSlotRows);
+            there.resize(k);
+            const std::vector<std::byte> v =
+                download(slot.v, static_cast<uint64_t>(held) * kDim * dtype_bytes(rows().v_type));
+            there.insert(there.end(), v.begin(), v.end());
+          }
           int64_t wrong = 0;
           for (int64_t row = slot.position; row < std::min<int64_t>(prompt, next); ++row) {
-            if (!has_row(there.data(), kWindowSlotRows, row - slot.position, layer, row)) ++wrong;
+            if (!has_row(there.data(), stride, row - slot.position, layer, row)) ++wrong;
           }
           EXPECT_EQ(wrong, 0) << "window " << window << " prompt " << prompt << " slot at " << slot.position;
         }
@@ -145,20 +160,21 @@ TEST_P(Windows, SnapshotsBringTheRowsBack) {
     const SnapshotShape snapshot(window_shape);
     for (const int64_t position : {64, 2048, 16384, 16448, 18432, 20032}) {
       const DeviceBuffer from = built(1, std::max<int64_t>(0, position - 2048), position + 3);
+      const int64_t ring = window_shape.built_ring_rows(position + 3);
       PinnedBuffer part = device->allocate_pinned(StateSnapshots::part_bytes(snapshot), "part");
       std::fill_n(part.data(), part.bytes(), std::byte{0x77});
-      save_window(window_shape, from.data(), position, part.data(), *stream);
+      save_window(window_shape, {from.data(), ring}, position, part.data(), *stream);
       stream->synchronize();
       for (uint64_t i = snapshot.used_bytes(); i < part.bytes(); ++i) ASSERT_EQ(part.data()[i], std::byte{0x77});
-      const DeviceBuffer to = built(1, 1 << 20, position);  // no rows
-      restore_window(window_shape, part.data(), position, to.data(), *stream);
+      const DeviceBuffer to = built(1, 1 << 20, position + 3);  // no rows
+      restore_window(window_shape, part.data(), position, {to.data(), ring}, *stream);
       const std::vector<std::byte> there = download(to.data(), to.bytes());
       const int64_t first = std::max<int64_t>(0, position - window_shape.snapshot_rows());
       ASSERT_LE(first, std::max<int64_t>(0, position + 1 - window));
       int64_t wrong = 0, more = 0;
       for (int64_t row = std::max<int64_t>(0, first - 100); row < position; ++row) {
         const SegmentRange range = segment_range(segment_of(row));
-        const std::byte* const segment = there.data() + segments_bytes(rows(), 0, segment_of(row));
+        const std::byte* const segment = there.data() + ring_offset(rows(), ring, segment_of(row));
         const bool same = has_row(segment, range.rows, row - range.begin, 1, row);
         (row < first ? more : wrong) += same == (row < first) ? 1 : 0;
       }
@@ -180,6 +196,22 @@ TEST(WindowSizes, DoNotGrowWithTheContext) {
   EXPECT_EQ(StateSnapshots::bytes(SnapshotShape(of(4096))), 416 * kMiB);
   const RowShape none{};
   EXPECT_EQ(WindowRows::bytes({.rows = none, .window = 0, .slots = 0}, 64), 0u);
+}
+
+// A group's queries see their windows, and a snapshot behind any of its rows has its rows.
+TEST(WindowSizes, PrefillHasTheRowsThatAGroupSees) {
+  for (const int64_t window : {1, 64, 100, 1024, 1984, 4000}) {
+    for (const int64_t group : {64, 256, 2048}) {
+      WindowShape shape{.window = window, .built_rows = window_built_rows(window, group)};
+      EXPECT_GE(shape.built_rows, shape.snapshot_rows() + group) << window;
+      EXPECT_EQ(shape.built_rows % kLargeSegmentRows, 0) << window;
+      EXPECT_EQ(shape.built_ring_rows(100), kSmallSegmentRows) << window;
+      EXPECT_EQ(shape.built_ring_rows(1 << 20), shape.built_rows) << window;
+      shape.built_rows = 0;
+      EXPECT_EQ(shape.built_ring_rows(20000), kLargeSegmentsFrom + 2 * kLargeSegmentRows) << window;
+    }
+  }
+  EXPECT_EQ(window_built_rows(1024, 2048), 4096);
 }
 
 }  // namespace
