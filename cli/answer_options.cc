@@ -51,6 +51,7 @@ std::string answer_options(const EngineOptions& asked, const GenerateOptions& ge
   add(asked.use_chat_template);
   add(asked.chat_template);
   add(asked.thinking);
+  if (!asked.reasoning_effort.empty()) add(asked.reasoning_effort);
   add(asked.chat_template_file.empty() ? "" : read_document(asked.chat_template_file));
   const RopeConfig& rope = engine.config().rope;
   for (double number :

@@ -146,7 +146,8 @@ void print_prompt(const Checkpoint& model, const InspectArgs& args) {
   const jinja::Template chat(source, file.empty() ? model.path() + ", chat template" : file);
   const auto messages = parse_chat_messages(read_document(args.render), args.render);
   std::string prompt;
-  for (const TextPart& part : render_chat(chat, messages, model.load_tokenizer(), {.thinking = args.thinking}))
+  for (const TextPart& part :
+       render_chat(chat, messages, model.load_tokenizer(), {.wish = {.thinking = args.thinking}}))
     prompt += part.text;
   std::fputs(visible(prompt).c_str(), stdout);
 }

@@ -117,6 +117,11 @@ std::vector<Flag> template_flags(EngineOptions* o) {
       {"--chat-template-file", "FILE", text_value(&o->chat_template_file),
        "Use the Jinja template in FILE instead of the model's"},
       {"--thinking", &o->thinking, "Let the chat template ask the model to think before it answers"},
+      {"--reasoning-effort", "LEVEL",
+       choice_value(
+           &o->reasoning_effort,
+           std::vector<std::pair<std::string, std::string>>{{"low", "low"}, {"medium", "medium"}, {"high", "high"}}),
+       "How much the chat template asks the model to think: low, medium or high [the template's]"},
       {"--no-chat-template", [o] { o->use_chat_template = false; }, "Pass the prompt to the model without a template"},
   };
 }

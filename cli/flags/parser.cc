@@ -124,6 +124,7 @@ void exclude_each_other(CLI::App& app, const std::vector<const char*>& flags) {
 void exclude_templates(CLI::App& app) {
   exclude_each_other(app, {"--chat-template", "--chat-template-file", "--no-chat-template"});
   for (const char* flag : {"--chat-template", "--no-chat-template"}) exclude_each_other(app, {"--thinking", flag});
+  exclude_each_other(app, {"--reasoning-effort", "--no-chat-template"});
 }
 
 void check_verify(const EngineOptions& engine) {

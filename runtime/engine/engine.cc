@@ -219,6 +219,8 @@ void Engine::Impl::choose_chat() {
   const std::string source = !name.empty()   ? chat_template_by_name(name, *tokenizer)
                              : !file.empty() ? read_document(file)
                                              : checkpoint->chat_template();
+  if (!options.reasoning_effort.empty() && !template_traits(source).effort)
+    refuse_effort(ExitCode::kUsage, "--reasoning-effort", options.reasoning_effort);
   if (source.empty()) return;
   chat_name = !name.empty() ? name : !file.empty() ? file : "model";
   chat = jinja::Template(source, name.empty() && file.empty() ? checkpoint->path() + ", chat template" : chat_name);

@@ -8,6 +8,12 @@
 
 namespace headrace {
 
+void refuse_effort(ExitCode code, const std::string& what, const std::string& effort) {
+  throw_error(
+      code, what,
+      str("\"", effort, "\" is not supported with this model: its chat template does not read reasoning_effort"));
+}
+
 Engine::Engine(const EngineOptions& options, std::unique_ptr<Checkpoint> checkpoint, std::unique_ptr<Device> device)
     : impl_(std::make_unique<Impl>(options)) {
   impl_->checkpoint = std::move(checkpoint);
@@ -18,7 +24,8 @@ Engine::~Engine() = default;
 
 std::vector<int32_t> Engine::encode(const ChatMessages& messages) const {
   const bool thinking = impl_->options.thinking && !messages.no_thinking;
-  if (impl_->chat) return encode_chat(*impl_->tokenizer, *impl_->chat, messages, thinking);
+  const ThinkingWish wish = {.thinking = thinking, .effort = impl_->options.reasoning_effort};
+  if (impl_->chat) return encode_chat(*impl_->tokenizer, *impl_->chat, messages, wish);
   if (!messages.earlier.empty()) {
     throw_error(ExitCode::kBadInput, "messages", "hold a conversation, but there is no chat template to render it",
                 "Give one with --chat-template or --chat-template-file");
@@ -28,8 +35,12 @@ std::vector<int32_t> Engine::encode(const ChatMessages& messages) const {
 
 std::vector<int32_t> Engine::encode_conversation(const Conversation& conversation) const {
   const bool thinking = impl_->options.thinking && !conversation.no_thinking;
+  if (!conversation.effort.empty() && !impl_->chat_traits.effort)
+    refuse_effort(ExitCode::kBadInput, "reasoning_effort", conversation.effort);
   if (impl_->chat) {
-    const auto parts = render_conversation(*impl_->tokenizer, *impl_->chat, impl_->chat_traits, conversation, thinking);
+    const std::string& effort = conversation.effort.empty() ? impl_->options.reasoning_effort : conversation.effort;
+    const ThinkingWish wish = {.thinking = thinking, .effort = effort};
+    const auto parts = render_conversation(*impl_->tokenizer, *impl_->chat, impl_->chat_traits, conversation, wish);
     return impl_->tokenizer->encode(parts, AddBos::kNo);
   }
   if (!conversation.tools.is_null()) {
@@ -57,7 +68,8 @@ std::vector<TextPart> Engine::render(const ChatMessages& messages) const {
     throw_error(ExitCode::kUsage, model_path(), "there is no chat template to render a conversation",
                 "Give one with --chat-template or --chat-template-file");
   }
-  return render_chat(*impl_->tokenizer, *impl_->chat, messages, impl_->options.thinking);
+  const ThinkingWish wish = {.thinking = impl_->options.thinking, .effort = impl_->options.reasoning_effort};
+  return render_chat(*impl_->tokenizer, *impl_->chat, messages, wish);
 }
 
 std::vector<int32_t> Engine::encode_plain(std::string_view text) const {

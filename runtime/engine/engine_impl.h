@@ -23,6 +23,9 @@
 
 namespace headrace {
 
+// A template does not know how much a model is to think. Throws Error(code).
+[[noreturn]] void refuse_effort(ExitCode code, const std::string& what, const std::string& effort);
+
 struct Engine::Impl {
   EngineOptions options;
   std::unique_ptr<Device> device;

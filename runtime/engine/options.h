@@ -51,6 +51,7 @@ struct EngineOptions {
   std::string chat_template;                         // --chat-template NAME; empty: the model's own
   std::string chat_template_file;                    // --chat-template-file: a Jinja source; empty: the model's own
   bool thinking = false;                             // --thinking: the template's enable_thinking
+  std::string reasoning_effort;                      // --reasoning-effort: the template's; empty: its default
   RopeOverrides rope;                                // --rope-*
   bool use_chat_template = true;                     // --no-chat-template
   bool want_tokenizer = true;                        // false: prompts come as ids (tests, benches)

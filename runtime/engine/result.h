@@ -85,9 +85,9 @@ struct Thinking {
   bool inside = false;                   // the prompt has opened it
   int64_t tokens = 0;                    // without the marks
 
-  // `text` as the two parts that clients know.
-  ThinkingPlace::Parts parts(std::string_view text) const {
-    return marks ? split_thinking(*marks, inside, text)
+  // `text` as the two parts that clients know. `calls`: it may call tools (ThinkingPlace::show_calls()).
+  ThinkingPlace::Parts parts(std::string_view text, bool calls = false) const {
+    return marks ? split_thinking(*marks, inside, text, calls)
                  : ThinkingPlace::Parts{.thinking = {}, .answer = std::string(text)};
   }
 };

@@ -93,7 +93,7 @@ constexpr auto kNeutral = std::to_array<Neutral>({
     {"verbosity", R"(["medium"])"},
     {"web_search_options", "[]"},
     {"moderation", "[]"},
-    {"reasoning_effort", R"(["none"])"},
+    {"reasoning_effort", R"(["none", "low", "medium", "high"])"},
     {"reasoning", R"([{}, {"effort": "none"}])"},
     // the template's: see asks_for_no_thinking()
     {"chat_template_kwargs", R"([{}, {"enable_thinking": false}])"},
@@ -192,11 +192,17 @@ void check_fields(const JsonFields& body, const json& object, KnownFields known)
   }
 }
 
+std::string effort_of(const JsonFields& body) {
+  const std::string effort = body.string_or("reasoning_effort", "");
+  return effort == "none" ? "" : effort;
+}
+
 bool asks_for_no_thinking(const JsonFields& body) {
   constexpr auto kNames = std::to_array<const char*>(
       {"reasoning_effort", "reasoning", "chat_template_kwargs", "enable_thinking", "thinking"});
-  return std::any_of(kNames.begin(), kNames.end(),
-                     [&body](const char* name) { return body.has(name) && !body.find(name)->empty(); });
+  return effort_of(body).empty() && std::any_of(kNames.begin(), kNames.end(), [&body](const char* name) {
+           return body.has(name) && !body.find(name)->empty();
+         });
 }
 
 void check_message_fields(const JsonFields& body, const json& message) {

@@ -12,7 +12,9 @@ namespace headrace {
 enum class KnownFields { kBatch, kServer, kResponse };  // kServer: also those of streams
 void check_fields(const JsonFields& body, const nlohmann::json& object, KnownFields known);
 
-// Whether a checked body has one of the fields whose only value is that the model does not think.
+// The reasoning_effort of a checked body: "low", "medium" or "high"; empty: none of them.
+std::string effort_of(const JsonFields& body);
+// Whether a checked body has one of the fields that ask the model not to think.
 bool asks_for_no_thinking(const JsonFields& body);
 
 // The same as check_fields() of the members of a message that are neither its role nor its content.

@@ -161,6 +161,7 @@ void read_completion(const JsonFields& body, const ordered_json& whole, Request*
   if (chat) {
     request->conversation.messages = messages_of(body);
     request->conversation.no_thinking = asks_for_no_thinking(body) || request->reasoning_budget == 0;
+    request->conversation.effort = effort_of(body);
   } else {
     request->prompt = prompt_of(body);
   }

@@ -17,7 +17,7 @@ bool is_chat(const Request& request) { return request.kind == RequestKind::kChat
 // *calls: how many it has.
 ordered_json message_json(const std::string& key, const Request& request, const GenerateResult& result, size_t* calls) {
   const ThinkingPlace::Parts parts = request.reasoning_apart
-                                         ? result.thinking.parts(result.text)
+                                         ? result.thinking.parts(result.text, !request.tools.tools.empty())
                                          : ThinkingPlace::Parts{.thinking = {}, .answer = result.text};
   ordered_json message = {{"role", "assistant"}, {"content", parts.answer}, {"refusal", nullptr}};
   if (!parts.thinking.empty()) message["reasoning_content"] = parts.thinking;

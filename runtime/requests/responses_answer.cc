@@ -201,7 +201,7 @@ class ResponseStream final : public AnswerStream {
 ordered_json response_json(const std::string& key, const Request& request, const GenerateResult& result,
                            int64_t created) {
   Response response(key, request, created);
-  response.add(result.thinking.parts(result.text));
+  response.add(result.thinking.parts(result.text, !request.tools.tools.empty()));
   response.end(result);
   return response.final_json();
 }

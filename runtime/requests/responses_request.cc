@@ -80,20 +80,24 @@ ordered_json messages_of_input(const JsonFields& body) {
   return messages;
 }
 
-// Whether the request asks for no thinking.
-bool reads_no_thinking(const JsonFields& body) {
+bool is_effort(const json& value) { return value == "low" || value == "medium" || value == "high"; }
+
+// How the model is to think.
+void read_reasoning(const JsonFields& body, Conversation* conversation) {
   constexpr const char* kField = "reasoning";
   const json* const reasoning = body.find(kField);
-  if (reasoning == nullptr) return false;
+  if (reasoning == nullptr) return;
   if (!reasoning->is_object()) body.refuse(kField, "must be an object");
   for (const auto& item : reasoning->items()) {
-    const bool effort = item.key() == "effort" && item.value() == "none";
+    const bool effort = item.key() == "effort" && (item.value() == "none" || is_effort(item.value()));
     const bool summary = (item.key() == "summary" || item.key() == "generate_summary") && item.value() == "auto";
     if (!item.value().is_null() && !effort && !summary) {
-      body.refuse(kField, R"(is not supported: only {"effort": "none"} is)");
+      body.refuse(kField, R"(is not supported: only {"effort"} of "none", "low", "medium" or "high" is)");
     }
   }
-  return reasoning->value("effort", json()) == "none";
+  const json effort = reasoning->value("effort", json());
+  conversation->no_thinking = effort == "none";
+  if (is_effort(effort)) conversation->effort = effort.get<std::string>();
 }
 
 void read_text(const JsonFields& body, const ordered_json& whole, Request* request) {
@@ -111,33 +115,35 @@ void read_text(const JsonFields& body, const ordered_json& whole, Request* reque
 }
 
 // What an answer repeats of its request.
-std::string echo_of(const JsonFields& body, const ordered_json& whole) {
+std::string echo_of(const JsonFields& body, const ordered_json& whole, const Request& request) {
   const auto shared = [&](const char* key, const ordered_json& fallback) {
     return body.has(key) ? whole[key] : fallback;
   };
   const ordered_json text = {{"format", {{"type", "text"}}}};
-  return one_line({{"instructions", shared("instructions", nullptr)},
-                   {"max_output_tokens", shared("max_output_tokens", nullptr)},
-                   {"metadata", shared("metadata", ordered_json::object())},
-                   {"parallel_tool_calls", shared("parallel_tool_calls", true)},
-                   {"previous_response_id", nullptr},
-                   {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
-                   {"store", false},
-                   {"temperature", shared("temperature", nullptr)},
-                   {"text", shared("text", text)},
-                   {"tool_choice", shared("tool_choice", "auto")},
-                   {"tools", shared("tools", ordered_json::array())},
-                   {"top_p", shared("top_p", nullptr)},
-                   {"truncation", "disabled"}});
+  const std::string& effort = request.conversation.effort;
+  return one_line(
+      {{"instructions", shared("instructions", nullptr)},
+       {"max_output_tokens", shared("max_output_tokens", nullptr)},
+       {"metadata", shared("metadata", ordered_json::object())},
+       {"parallel_tool_calls", shared("parallel_tool_calls", true)},
+       {"previous_response_id", nullptr},
+       {"reasoning", {{"effort", effort.empty() ? ordered_json() : ordered_json(effort)}, {"summary", nullptr}}},
+       {"store", false},
+       {"temperature", shared("temperature", nullptr)},
+       {"text", shared("text", text)},
+       {"tool_choice", shared("tool_choice", "auto")},
+       {"tools", shared("tools", ordered_json::array())},
+       {"top_p", shared("top_p", nullptr)},
+       {"truncation", "disabled"}});
 }
 
 }  // namespace
 
 void read_response_fields(const JsonFields& body, const ordered_json& whole, Request* request) {
   request->conversation.messages = messages_of_input(body);
-  request->conversation.no_thinking = reads_no_thinking(body);
+  read_reasoning(body, &request->conversation);
   read_text(body, whole, request);
-  request->echo = echo_of(body, whole);
+  request->echo = echo_of(body, whole, *request);
 }
 
 }  // namespace headrace

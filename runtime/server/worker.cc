@@ -122,6 +122,7 @@ GenerateResult Worker::answer(Job& job) {
   if (job.request.stream) {
     const bool apart = job.request.kind != RequestKind::kCompletion && job.request.reasoning_apart;
     if (apart) place = engine_.thinking_after(job.prompt);
+    if (place && !job.request.tools.tools.empty()) place->show_calls();
     options.on_token = [&tokens](const AnswerToken& token) { tokens.push_back(token); };
     options.on_text = [&](std::string_view text) {
       job.feed.text(place ? place->push(text) : ThinkingPlace::Parts{.thinking = {}, .answer = std::string(text)},

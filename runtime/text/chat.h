@@ -9,6 +9,12 @@
 
 namespace headrace {
 
+// How a model is asked to think, as its template has it.
+struct ThinkingWish {
+  bool thinking = false;         // enable_thinking
+  std::string_view effort = {};  // reasoning_effort; empty: the template's own
+};
+
 struct ChatTurn {
   bool assistant = false;  // else the user's
   std::string content;

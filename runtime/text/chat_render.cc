@@ -91,7 +91,10 @@ std::vector<TextPart> render_chat(const jinja::Template& chat, const OrderedJson
                                       : jinja::from_json(*options.tools, jinja::Origin::kMessage, "tools"));
   variables.emplace_back("documents", jinja::None());
   variables.emplace_back("add_generation_prompt", options.generation_prompt);
-  variables.emplace_back("enable_thinking", options.thinking);
+  variables.emplace_back("enable_thinking", options.wish.thinking);
+  if (!options.wish.effort.empty()) {
+    variables.emplace_back("reasoning_effort", jinja::Value::text(std::string(options.wish.effort)));
+  }
   const jinja::Text text = chat.render(variables);
   std::vector<TextPart> parts;
   for (const jinja::Text::Run& run : text.runs()) {
@@ -102,7 +105,7 @@ std::vector<TextPart> render_chat(const jinja::Template& chat, const OrderedJson
 }
 
 std::vector<TextPart> render_chat(const Tokenizer& tokenizer, const jinja::Template& chat, const ChatMessages& messages,
-                                  bool thinking) {
+                                  const ThinkingWish& wish) {
   OrderedJson list = OrderedJson::array();
   const auto add = [&](const char* role, const std::string& content) {
     std::string valid;
@@ -112,12 +115,12 @@ std::vector<TextPart> render_chat(const Tokenizer& tokenizer, const jinja::Templ
   if (!messages.system.empty()) add("system", messages.system);
   for (const ChatTurn& turn : messages.earlier) add(turn.assistant ? "assistant" : "user", turn.content);
   add("user", messages.user);
-  return render_chat(chat, list, tokenizer, {.thinking = thinking});
+  return render_chat(chat, list, tokenizer, {.wish = wish});
 }
 
 std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const jinja::Template& chat, const ChatMessages& messages,
-                                 bool thinking) {
-  return tokenizer.encode(render_chat(tokenizer, chat, messages, thinking), AddBos::kNo);
+                                 const ThinkingWish& wish) {
+  return tokenizer.encode(render_chat(tokenizer, chat, messages, wish), AddBos::kNo);
 }
 
 std::vector<int32_t> end_tokens(const Tokenizer& tokenizer, std::string_view source) {

@@ -14,7 +14,7 @@
 namespace headrace {
 
 struct ChatRenderOptions {
-  bool thinking = false;                          // enable_thinking
+  ThinkingWish wish{};
   bool generation_prompt = true;                  // ends with the start of the assistant's turn
   const nlohmann::ordered_json* tools = nullptr;  // a list of them; null: none
 };
@@ -25,7 +25,8 @@ struct ChatRenderOptions {
 nlohmann::ordered_json parse_chat_messages(std::string_view json, const std::string& source);
 
 // The prompt in parts: messages' text, and all other text, whose markers become tokens. The template has the variables
-// that transformers sets: messages, tools, documents (none), add_generation_prompt, enable_thinking, and the
+// that transformers sets: messages, tools, documents (none), add_generation_prompt, enable_thinking, reasoning_effort
+// if it is asked for, and the
 // tokenizer's special names. `messages` are those of parse_chat_messages. Throws Error(kBadInput) as jinja::Template
 // does.
 std::vector<TextPart> render_chat(const jinja::Template& chat, const nlohmann::ordered_json& messages,
@@ -33,10 +34,10 @@ std::vector<TextPart> render_chat(const jinja::Template& chat, const nlohmann::o
 
 // The same of a conversation that ends with a user's turn, followed by the generation prompt.
 std::vector<TextPart> render_chat(const Tokenizer& tokenizer, const jinja::Template& chat, const ChatMessages& messages,
-                                  bool thinking);
+                                  const ThinkingWish& wish);
 // Token ids of a conversation that ends with a user's turn, followed by the generation prompt.
 std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const jinja::Template& chat, const ChatMessages& messages,
-                                 bool thinking);
+                                 const ThinkingWish& wish);
 // Tokens that end the assistant's turn, in addition to the tokenizer's end token: those of ChatML,
 // Llama or Mistral if the source prints their markers, else the known ends of turns that it has.
 std::vector<int32_t> end_tokens(const Tokenizer& tokenizer, std::string_view source);

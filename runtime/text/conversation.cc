@@ -23,6 +23,7 @@ struct MessageForm {
   bool joined = false;          // the system's messages are one, the first
   bool text_arguments = false;  // a call's arguments are JSON as text, else an object
   bool no_content = false;      // a call without text has no content, else an empty one
+  bool calls_apart = false;     // each call is a message of its own, before its answer
 };
 
 bool is_system(const OrderedJson& message) { return message["role"] == "system" || message["role"] == "developer"; }
@@ -50,7 +51,43 @@ OrderedJson shaped_message(OrderedJson message, const MessageForm& form) {
   return message;
 }
 
-OrderedJson shaped(const OrderedJson& messages, const MessageForm& form) {
+// Where a message has several calls, each becomes a message, before the tool's message that answers it.
+OrderedJson with_calls_apart(const OrderedJson& messages) {
+  OrderedJson list = OrderedJson::array();
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const OrderedJson& message = messages[i];
+    if (!message.contains("tool_calls") || message["tool_calls"].size() < 2) {
+      list.push_back(message);
+      continue;
+    }
+    size_t end = i + 1;  // of the answers
+    while (end < messages.size() && messages[end]["role"] == "tool") ++end;
+    std::vector<bool> placed(end - i);
+    for (const OrderedJson& call : message["tool_calls"]) {
+      OrderedJson one = message;
+      one["tool_calls"] = OrderedJson::array({call});
+      if (&call != &message["tool_calls"].front()) {
+        one["content"] = nullptr;
+        for (const char* const key : {"reasoning_content", "thinking"}) one.erase(key);
+      }
+      list.push_back(std::move(one));
+      for (size_t j = i + 1; j < end; ++j) {
+        if (placed[j - i] || messages[j].value("tool_call_id", "") != call["id"]) continue;
+        list.push_back(messages[j]);
+        placed[j - i] = true;
+      }
+    }
+    for (size_t j = i + 1; j < end; ++j) {
+      if (!placed[j - i]) list.push_back(messages[j]);
+    }
+    i = end - 1;
+  }
+  return list;
+}
+
+OrderedJson shaped(const OrderedJson& given, const MessageForm& form) {
+  const OrderedJson apart = form.calls_apart ? with_calls_apart(given) : OrderedJson();
+  const OrderedJson& messages = form.calls_apart ? apart : given;
   OrderedJson list = OrderedJson::array();
   std::optional<size_t> system;  // its place in the list
   for (const OrderedJson& message : messages) {
@@ -108,8 +145,8 @@ bool has_all(const std::string& text, const char* word, const std::string& sampl
 
 class Renderer {
  public:
-  Renderer(const Tokenizer& tokenizer, const jinja::Template& chat, bool thinking)
-      : tokenizer_(tokenizer), chat_(chat), options_{.thinking = thinking} {}
+  Renderer(const Tokenizer& tokenizer, const jinja::Template& chat, const ThinkingWish& wish)
+      : tokenizer_(tokenizer), chat_(chat), options_{.wish = wish} {}
 
   std::vector<TextPart> parts(const OrderedJson& messages, const OrderedJson& tools) const {
     ChatRenderOptions options = options_;
@@ -122,17 +159,16 @@ class Renderer {
     const OrderedJson sample = sample_of(messages), of_tools = tools ? sample_tools() : OrderedJson();
     const std::string words = sample.dump();
     std::string lost;
-    for (const bool no_content : {false, true}) {
-      for (const bool text_arguments : {false, true}) {
-        for (const bool joined : {false, true}) {
-          const MessageForm form = {.joined = joined, .text_arguments = text_arguments, .no_content = no_content};
-          const std::optional<std::string> text = text_of(shaped(sample, form), of_tools);
-          if (!text) continue;
-          const std::string missing = loss(*text, words, tools, joined);
-          if (missing.empty()) return form;
-          if (lost.empty()) lost = missing;
-        }
-      }
+    for (unsigned forms = 0; forms < 16; ++forms) {
+      const MessageForm form = {.joined = (forms & 1) != 0,
+                                .text_arguments = (forms & 2) != 0,
+                                .no_content = (forms & 4) != 0,
+                                .calls_apart = (forms & 8) != 0};
+      const std::optional<std::string> text = text_of(shaped(sample, form), of_tools);
+      if (!text) continue;
+      const std::string missing = loss(*text, words, tools, form.joined);
+      if (missing.empty()) return form;
+      if (lost.empty()) lost = missing;
     }
     if (!lost.empty()) {
       throw_error(ExitCode::kBadInput, lost, "would be left out by the model's chat template",
@@ -175,12 +211,31 @@ bool is_plain(const OrderedJson& messages) {
   return true;
 }
 
+// To "thinking". A message with calls has it or a content, so that the one takes up the other.
+void rename_thinking(OrderedJson* message) {
+  const auto found = message->find("reasoning_content");
+  if (found == message->end()) return;
+  std::string thinking = found->get<std::string>();
+  message->erase(found);
+  OrderedJson& content = (*message)["content"];
+  if (message->contains("tool_calls") && content.is_string() && !content.get_ref<const std::string&>().empty()) {
+    thinking += "\n\n" + content.get<std::string>();
+    content = nullptr;
+  }
+  (*message)["thinking"] = std::move(thinking);
+}
+
 }  // namespace
 
 TemplateTraits template_traits(std::string_view source) {
   TemplateTraits traits;
-  bool calls = false, functions = false, objects = false;
+  bool calls = false, functions = false, objects = false, thinking = false, reasoning = false;
   for (const jinja::Token& token : jinja::tokens_of(source, "chat template")) {
+    if (token.kind == jinja::TokenKind::kName) {
+      traits.effort = traits.effort || token.text == "reasoning_effort";
+      thinking = thinking || token.text == "thinking";
+      reasoning = reasoning || token.text == "reasoning_content";
+    }
     if (token.kind != jinja::TokenKind::kText && token.kind != jinja::TokenKind::kString) continue;
     const std::string_view text = token.text;
     if (token.kind == jinja::TokenKind::kString && text == "developer") traits.developer = true;
@@ -188,6 +243,7 @@ TemplateTraits template_traits(std::string_view source) {
     functions = functions || text.find("<function=") != std::string_view::npos;
     objects = objects || text.find("\"arguments\"") != std::string_view::npos;
   }
+  traits.thinking_member = thinking && !reasoning;
   if (calls && functions) traits.calls = CallForm::kXml;
   if (calls && !functions && objects) traits.calls = CallForm::kJson;
   return traits;
@@ -195,12 +251,13 @@ TemplateTraits template_traits(std::string_view source) {
 
 std::vector<TextPart> render_conversation(const Tokenizer& tokenizer, const jinja::Template& chat,
                                           const TemplateTraits& traits, const Conversation& conversation,
-                                          bool thinking) {
+                                          const ThinkingWish& wish) {
   OrderedJson messages = conversation.messages;
   for (OrderedJson& message : messages) {
     if (!traits.developer && message["role"] == "developer") message["role"] = "system";
+    if (traits.thinking_member) rename_thinking(&message);
   }
-  const Renderer renderer(tokenizer, chat, thinking);
+  const Renderer renderer(tokenizer, chat, wish);
   const bool tools = !conversation.tools.is_null();
   MessageForm form;
   if (tools || !is_plain(messages)) form = renderer.form_of(messages, tools).value_or(MessageForm{.joined = true});

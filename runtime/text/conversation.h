@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/text/chat.h"
 #include "runtime/text/jinja/template.h"
 #include "runtime/text/tokenizer.h"
 
@@ -18,6 +19,7 @@ struct Conversation {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   nlohmann::ordered_json tools{};  // a list of {"type": "function", "function"}; null: none
   bool no_thinking = false;        // it asks for none, whatever --thinking says
+  std::string effort{};            // reasoning_effort: "low", "medium" or "high"; empty: as the program was told to
 };
 
 // How a model that knows the template writes a call of a tool.
@@ -31,14 +33,18 @@ enum class CallForm {
 struct TemplateTraits {
   bool developer = false;  // it has a role of this name; else such messages are the system's
   CallForm calls = CallForm::kNone;
+  bool effort = false;  // it reads reasoning_effort
+  // It reads an assistant's thinking beside calls as "thinking" (gpt-oss), not as "reasoning_content".
+  bool thinking_member = false;
 };
 TemplateTraits template_traits(std::string_view source);
 
 // The prompt in parts, with the start of the answer. Several system messages are joined in the first one if the
-// template does not print each of them. Throws Error(kBadInput) as jinja::Template does, and by name if it leaves out
-// tools or their calls.
+// template does not print each of them; several calls of one message become messages of their own, each before its
+// answer, if it prints one alone. Throws Error(kBadInput) as jinja::Template does, and by name if it leaves out tools
+// or their calls.
 std::vector<TextPart> render_conversation(const Tokenizer& tokenizer, const jinja::Template& chat,
                                           const TemplateTraits& traits, const Conversation& conversation,
-                                          bool thinking);
+                                          const ThinkingWish& wish);
 
 }  // namespace headrace

@@ -31,6 +31,24 @@ std::string_view channel_of(std::string_view header) {
   return header.substr(0, header.find_first_of(" <"));
 }
 
+// The function that a message's header names as who it is to; empty: none.
+std::string_view called_by(std::string_view header) {
+  constexpr std::string_view kTo = "to=functions.";
+  const size_t at = header.find(kTo);
+  if (at == std::string_view::npos || (at > 0 && header[at - 1] != ' ')) return {};
+  header.remove_prefix(at + kTo.size());
+  return header.substr(0, header.find_first_of(" <"));
+}
+
+// Whether `text` is a header that the prompt has begun, or may become one.
+bool begins_header(std::string_view text) {
+  constexpr std::string_view kTo = " to=";
+  for (const std::string_view begin : {kChannel, kTo}) {
+    if (text.starts_with(begin) || begin.starts_with(text)) return true;
+  }
+  return false;
+}
+
 // The bytes at the end of `text` that may become one of the marks.
 size_t begun_bytes(std::string_view text) {
   size_t most = 0;
@@ -126,23 +144,41 @@ ThinkingPlace::Parts ThinkingPlace::close() {
   return parts;
 }
 
+void ThinkingPlace::begin_message(std::string_view header, Parts* parts) {
+  const std::string_view name = called_by(header);
+  final_ = channel_of(header) == kFinal;
+  if (final_ || !name.empty() || place_ == Place::kAfter) {
+    place_ = Place::kAfter;
+  } else {
+    place_ = Place::kInside;
+  }
+  in_call_ = calls_ && !name.empty();
+  call_has_text_ = false;
+  final_ = final_ || in_call_;
+  if (std::exchange(final_ ? answered_ : thought_, true)) (final_ ? parts->answer : parts->thinking) += '\n';
+  if (in_call_) parts->answer += std::string(R"(<tool_call>{"name": ")").append(name).append(R"(", "arguments": )");
+}
+
+void ThinkingPlace::end_message(Parts* parts) {
+  if (!std::exchange(in_call_, false)) return;
+  parts->answer += call_has_text_ ? "}</tool_call>" : "{}}</tool_call>";
+}
+
 // A text that begins without a header is an answer.
 ThinkingPlace::Parts ThinkingPlace::read_messages() {
   Parts parts;
   for (;;) {
     std::string& to = final_ ? parts.answer : parts.thinking;
-    if (in_header_ && place_ == Place::kBefore && !held_.starts_with(kChannel) && !kChannel.starts_with(held_)) {
+    if (in_header_ && place_ == Place::kBefore && !begins_header(held_)) {
       in_header_ = false;
       final_ = answered_ = true;
       place_ = Place::kAfter;
     } else if (in_header_) {
       const size_t end = held_.find(kMessage);
       if (end == std::string::npos) return parts;
-      final_ = channel_of(std::string_view(held_).substr(0, end)) == kFinal;
+      begin_message(std::string_view(held_).substr(0, end), &parts);
       held_.erase(0, end + kMessage.size());
       in_header_ = false;
-      if (std::exchange(final_ ? answered_ : thought_, true)) (final_ ? parts.answer : parts.thinking) += '\n';
-      place_ = final_ || place_ == Place::kAfter ? Place::kAfter : Place::kInside;
     } else {
       size_t end = std::string::npos, length = 0;
       for (const std::string_view mark : kMessageEnds) {
@@ -150,9 +186,11 @@ ThinkingPlace::Parts ThinkingPlace::read_messages() {
         if (at < end) end = at, length = mark.size();
       }
       const size_t certain = end == std::string::npos ? held_.size() - begun_bytes(held_) : end;
+      call_has_text_ = call_has_text_ || first_text(std::string_view(held_).substr(0, certain)) < certain;
       to += held_.substr(0, certain);
       held_.erase(0, certain + length);
       if (end == std::string::npos) return parts;
+      end_message(&parts);
       in_header_ = true;
     }
   }
@@ -162,8 +200,11 @@ ThinkingPlace::Parts ThinkingPlace::finish() {
   if (marks_.channels) {  // a header that has not ended says nothing
     std::string held = std::exchange(held_, {});
     if (in_header_ && place_ != Place::kBefore) return {};
-    return final_ || place_ == Place::kBefore ? Parts{.thinking = {}, .answer = std::move(held)}
-                                              : Parts{.thinking = std::move(held), .answer = {}};
+    call_has_text_ = call_has_text_ || first_text(held) < held.size();
+    Parts parts;
+    (final_ || place_ == Place::kBefore ? parts.answer : parts.thinking) = std::move(held);
+    end_message(&parts);
+    return parts;
   }
   std::string rest = std::exchange(held_, {});
   if (place_ != Place::kInside) return {.thinking = {}, .answer = std::move(rest)};
@@ -171,8 +212,9 @@ ThinkingPlace::Parts ThinkingPlace::finish() {
   return {.thinking = std::move(rest), .answer = {}};
 }
 
-ThinkingPlace::Parts split_thinking(const ThinkingMarks& marks, bool inside, std::string_view text) {
+ThinkingPlace::Parts split_thinking(const ThinkingMarks& marks, bool inside, std::string_view text, bool calls) {
   ThinkingPlace place(marks, inside);
+  if (calls) place.show_calls();
   ThinkingPlace::Parts parts = place.push(text);
   const ThinkingPlace::Parts rest = place.finish();
   parts.thinking += rest.thinking;

@@ -5,7 +5,8 @@
 // closing mark, and not again. The marks are text: a vocabulary may have a token for each, or write them in pieces.
 //
 // gpt-oss answers in messages of several channels, <|channel|>NAME<|message|>TEXT<|end|><|start|>assistant and so on:
-// the channel "final" is the answer, the others are thinking, and the marks lead from one to the other.
+// the channel "final" is the answer, the others are thinking, and the marks lead from one to the other. A message to a
+// tool has "to=functions.NAME" in its header, before or behind the channel, and the arguments as its text.
 #pragma once
 
 #include <optional>
@@ -40,6 +41,9 @@ class ThinkingPlace {
   ThinkingPlace(ThinkingMarks marks, bool inside)
       : marks_(std::move(marks)), place_(inside ? Place::kInside : Place::kBefore) {}
 
+  // Where answers may call tools: a message to one, of channels, is part of the answer, as
+  // <tool_call>{"name": NAME, "arguments": TEXT}</tool_call>, which runtime/requests/tool_calls.h reads.
+  void show_calls() { calls_ = true; }
   Place place() const { return place_; }
   const std::string& open_mark() const { return marks_.open; }
   bool channels() const { return marks_.channels; }
@@ -55,6 +59,8 @@ class ThinkingPlace {
   Parts open();
   Parts close();
   Parts read_messages();
+  void begin_message(std::string_view header, Parts* parts);
+  void end_message(Parts* parts);
 
   ThinkingMarks marks_;
   Place place_;
@@ -63,9 +69,11 @@ class ThinkingPlace {
   // Of channels: within a message's header, which the prompt has begun; whether the message is the answer's; and of
   // which parts there was a message.
   bool in_header_ = true, final_ = false, thought_ = false, answered_ = false;
+  // Whether calls are shown; whether the message is one; and whether it has text so far.
+  bool calls_ = false, in_call_ = false, call_has_text_ = false;
 };
 
-// A whole text in its two parts.
-ThinkingPlace::Parts split_thinking(const ThinkingMarks& marks, bool inside, std::string_view text);
+// A whole text in its two parts. `calls`: ThinkingPlace::show_calls().
+ThinkingPlace::Parts split_thinking(const ThinkingMarks& marks, bool inside, std::string_view text, bool calls = false);
 
 }  // namespace headrace

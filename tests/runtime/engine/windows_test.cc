@@ -307,6 +307,21 @@ TEST_P(WindowText, TheMemoryOfWindowsDoesNotGrowWithTheContext) {
   }
 }
 
+// Of the eight layers three see all rows, and two of those make some, the last of which stays on the device.
+TEST_P(WindowText, LayersThatReadOthersRowsTakeNoMemory) {
+  Engine engine(options(testing::tiny_model("gemma4e")));
+  GenerateOptions run = answer(0);
+  for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
+    run.kv = kv;
+    const RunPlan plan = engine.plan(1300, run);
+    EXPECT_EQ(plan.sizes.rows.layers, 2);
+    EXPECT_EQ(plan.sizes.reading_layers, 1);
+    EXPECT_EQ(plan.sizes.window_layers, 5);
+    EXPECT_EQ(plan.memory.host_layers, kv == KvMode::kHost ? 1 : 0);
+    EXPECT_EQ(plan.memory.kv_bytes(), 2 * segments_bytes(plan.sizes.rows, 0, plan.memory.segments));
+  }
+}
+
 TEST_P(WindowText, SavedAndKeptRowsGiveTheSame) {
   check_saved_and_kept(WindowModel(700).path());
   check_saved_and_kept(WindowModel(70, "gemma4e").path());

@@ -255,7 +255,9 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
       {{"body", "web_search_options"}, json::object(), "body.web_search_options {} is not supported"},
       {{"body", "store"}, true, "body.store true is not supported"},
       {{"body", "service_tier"}, "flex", "body.service_tier \"flex\" is not supported"},
-      {{"body", "reasoning_effort"}, "low", "body.reasoning_effort \"low\" is not supported: only \"none\" is"},
+      {{"body", "reasoning_effort"},
+       "huge",
+       "body.reasoning_effort \"huge\" is not supported: only \"none\" or \"low\" or \"medium\" or \"high\" is"},
       {{"body", "chat_template_kwargs"}, {{"enable_thinking", true}}, "body.chat_template_kwargs"},
       {{"body", "repetition_penalty"}, 0, "body.repetition_penalty 0 must be from 0.01"},
       {{"body", "ignore_eos"}, true, "body.ignore_eos true is not supported"},
@@ -286,6 +288,22 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
   expect_error(ExitCode::kBadInput, "in: line 7", {"not valid JSON"}, [] { parse_batch_line("{", "in: line 7"); });
   expect_error(ExitCode::kBadInput, "in: line 7", {}, [] { parse_batch_line("{\"a\xff\":1}", "in: line 7"); });
   expect_error(ExitCode::kBadInput, "in: line 7", {}, [] { parse_batch_line(R"({"a":1,"a":2})", "in: line 7"); });
+}
+
+TEST(Requests, ReasoningEffort) {
+  json line = chat();
+  EXPECT_EQ(parse(line).request.conversation.effort, "");
+  for (const char* const effort : {"low", "medium", "high", "none"}) {
+    line["body"]["reasoning_effort"] = effort;
+    const Request request = parse(line).request;
+    const bool none = std::string(effort) == "none";
+    EXPECT_EQ(request.conversation.effort, none ? "" : effort);
+    EXPECT_EQ(request.conversation.no_thinking, none);
+    const std::string body = json{{"model", "m"}, {"input", "q"}, {"reasoning", {{"effort", effort}}}}.dump();
+    const Request response = parse_request(body, RequestKind::kResponse, "request");
+    EXPECT_EQ(response.conversation.effort, none ? "" : effort);
+    EXPECT_EQ(response.conversation.no_thinking, none);
+  }
 }
 
 TEST(Requests, ValuesThatAskForNothingAreTaken) {

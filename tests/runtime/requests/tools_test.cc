@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "runtime/grammar/automaton.h"
+#include "runtime/requests/answer_stream.h"
 #include "runtime/requests/request.h"
 #include "runtime/requests/tool_calls.h"
 #include "tests/support/refusal.h"
@@ -124,6 +126,48 @@ TEST(ToolCalls, ReadsLongNonsenseInLinearTime) {
     while (text.size() < 1'000'000) text += piece;
     EXPECT_EQ(in_pieces(tools, text, 5), (Shown{text, {}})) << piece;
   }
+}
+
+// gpt-oss writes calls as messages to a tool; what it thinks before them is not part of the content.
+TEST(ToolCalls, InChannels) {
+  const ThinkingMarks marks = {"<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>",
+                               true};
+  const std::string text =
+      "<|channel|>analysis<|message|>They ask for rain.<|end|><|start|>assistant<|channel|>commentary "
+      R"(to=functions.weather <|constrain|>json<|message|>{"town": "Ulm </tool_call>", "days": 2}<|call|>)";
+  const Request request = request_of("");
+  GenerateResult result;
+  result.finish_reason = FinishReason::kStop;
+  for (const size_t bytes : {size_t{1}, size_t{5}, text.size()}) {
+    ThinkingPlace place(marks, false);
+    place.show_calls();
+    const auto stream = open_answer_stream("key", request, 1);
+    std::string events = stream->begin();
+    for (size_t at = 0; at < text.size(); at += bytes)
+      events += stream->add(place.push(std::string_view(text).substr(at, bytes)), {});
+    events += stream->add(place.finish(), {});
+    events += stream->end(result);
+    std::string thinking, content;
+    json calls = json::array();
+    std::istringstream lines(events);
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("data: {")) continue;
+      const json choice = json::parse(line.substr(6))["choices"][0], delta = choice["delta"];
+      thinking += delta.value("reasoning_content", "");
+      content += delta.value("content", "");
+      for (const json& call : delta.value("tool_calls", json::array())) calls.push_back(call);
+      if (!choice["finish_reason"].is_null()) {
+        EXPECT_EQ(choice["finish_reason"], "tool_calls");
+      }
+    }
+    EXPECT_EQ(thinking, "They ask for rain.");
+    EXPECT_EQ(content, "");
+    ASSERT_EQ(calls.size(), 1u);
+    EXPECT_EQ(calls[0]["function"]["name"], "weather");
+    EXPECT_EQ(calls[0]["function"]["arguments"], R"({"town":"Ulm </tool_call>","days":2})");
+  }
+  const auto cut = split_thinking(marks, false, text.substr(0, text.find(", \"days")), true);
+  EXPECT_TRUE(split_tool_calls(request.tools.tools, CallCount::kAny, cut.answer).calls.empty());
 }
 
 TEST(ToolCalls, OneAloneWithoutParallelCalls) {

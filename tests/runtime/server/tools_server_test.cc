@@ -3,6 +3,8 @@
 
 #include "tests/cli/tiny_model.h"
 #include "tests/runtime/server/server_fixture.h"
+#include "tests/support/refusal.h"
+#include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
@@ -235,6 +237,20 @@ TEST_F(ToolServerTest, AResponseByASchema) {
   EXPECT_TRUE(value["a"] == 1 || value["a"] == 2) << value;
 }
 
+TEST(ToolServer, AnEffortThatTheTemplateDoesNotReadIsRefused) {
+  const TemporaryFolder folder;
+  write_tiny_model(folder.path());
+  EngineOptions options;
+  options.model = folder.path();
+  options.device = {.choice = DeviceChoice::kCpu, .threads = 1};
+  options.reasoning_effort = "low";
+  for (const char* const file : {"", HEADRACE_TEST_DATA "/tools.jinja"}) {
+    options.chat_template_file = file;
+    testing_support::expect_error(ExitCode::kUsage, "--reasoning-effort", {"\"low\" is not supported", "does not read"},
+                                  [&] { const Engine refused(options); });
+  }
+}
+
 TEST_F(ToolServerTest, WhatAResponseCannotHaveIsRefusedByName) {
   const std::vector<std::pair<json, const char*>> cases = {
       {{{"input", nullptr}}, "input is missing"},
@@ -251,7 +267,8 @@ TEST_F(ToolServerTest, WhatAResponseCannotHaveIsRefusedByName) {
       {{{"background", true}}, "background true is not supported"},
       {{{"include", {"reasoning.encrypted_content"}}}, "include"},
       {{{"truncation", "auto"}}, "truncation \"auto\" is not supported"},
-      {{{"reasoning", {{"effort", "high"}}}}, "reasoning"},
+      {{{"reasoning", {{"effort", "huge"}}}}, "reasoning"},
+      {{{"reasoning", {{"effort", "high"}}}}, "its chat template does not read reasoning_effort"},
       {{{"text", {{"format", {{"type", "xml"}}}}}}, "text"},
       {{{"tools", {{{"type", "web_search"}}}}}, "tools[0] has the type \"web_search\""},
       {{{"max_output_tokens", 0}}, "max_output_tokens 0 must be"},

@@ -153,7 +153,14 @@ TEST(ChatRender, ThinksOnlyIfAsked) {
     return all;
   };
   EXPECT_EQ(text({}), "FalseTrueNone");
-  EXPECT_EQ(text({.thinking = true, .generation_prompt = false}), "TrueFalseNone");
+  EXPECT_EQ(text({.wish = {.thinking = true}, .generation_prompt = false}), "TrueFalseNone");
+  const jinja::Template effort("{{ reasoning_effort | default('usual') }}", "test");
+  for (const char* const level : {"", "low"}) {
+    std::string all;
+    for (const TextPart& part : render_chat(effort, messages_of("", "x"), tokenizer, {.wish = {.effort = level}}))
+      all += part.text;
+    EXPECT_EQ(all, *level == 0 ? "usual" : level);
+  }
 }
 
 // Gemma's: an assistant's role is "model", a system message comes before the first user's text, and turns alternate.

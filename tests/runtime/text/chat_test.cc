@@ -30,7 +30,7 @@ const Json& case_named(const std::string& name) {
 
 std::vector<int32_t> encoded(const std::string& name, const Json& row, const ChatMessages& messages) {
   const Tokenizer tokenizer = tokenizer_of(row);
-  return encode_chat(tokenizer, jinja::Template(chat_template_by_name(name, tokenizer), name), messages, false);
+  return encode_chat(tokenizer, jinja::Template(chat_template_by_name(name, tokenizer), name), messages, {});
 }
 
 const std::pair<const char*, const char*> kCommonForms[] = {{"chatml", "chatml"},      {"qwen3", "qwen3"},
@@ -71,7 +71,7 @@ TEST(Chat, ByNameRendersAConversation) {
     const Tokenizer tokenizer = tokenizer_of(case_named(name));
     const jinja::Template chat(chat_template_by_name(std::string(name).substr(0, 7), tokenizer), name);
     std::string all;
-    for (const TextPart& part : render_chat(tokenizer, chat, messages, false)) all += part.text;
+    for (const TextPart& part : render_chat(tokenizer, chat, messages, {})) all += part.text;
     return all;
   };
   EXPECT_EQ(text("chatml"),

@@ -29,7 +29,7 @@ const Tokenizer& tokenizer() {
 std::string rendered(const std::string& source, const Conversation& conversation) {
   std::string text;
   for (const TextPart& part :
-       render_conversation(tokenizer(), jinja::Template(source, "t"), template_traits(source), conversation, false)) {
+       render_conversation(tokenizer(), jinja::Template(source, "t"), template_traits(source), conversation, {})) {
     text += part.text;
   }
   return text;
@@ -128,8 +128,8 @@ TEST(Conversation, ToolsNeverBecomeSpecialTokens) {
       str("<|im_start|>", kTools,
           "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.name }}"
           "{{ c.function.arguments | tojson }}{% endfor %}{{ m.content }}{% endfor %}<|im_end|>");
-  const std::vector<int32_t> ids = tokenizer().encode(
-      render_conversation(tokenizer(), jinja::Template(source, "t"), {}, hostile, false), AddBos::kNo);
+  const std::vector<int32_t> ids =
+      tokenizer().encode(render_conversation(tokenizer(), jinja::Template(source, "t"), {}, hostile, {}), AddBos::kNo);
   for (const char* const marker : {"<|im_start|>", "<|im_end|>"}) {
     ASSERT_GE(tokenizer().find(marker), 0);
     EXPECT_EQ(std::count(ids.begin(), ids.end(), tokenizer().find(marker)), 1) << marker;
@@ -144,6 +144,57 @@ TEST(Conversation, TheFormOfCallsIsThatOfTheTemplate) {
   EXPECT_EQ(form("<tool_call>{{ name }}<arg_key>"), CallForm::kNone);
   EXPECT_EQ(form(R"({# <tool_call> "arguments" #})"), CallForm::kNone);
   EXPECT_FALSE(template_traits("developer").developer);
+}
+
+// As gpt-oss has it: a message has one call, which names the tool of the answer behind it, and is JSON.
+constexpr const char* kOneCall =
+    "{% set last = namespace(name='') %}{% for t in tools %}{{ t.function.name }};{% endfor %}{% for m in messages %}"
+    "{% if m.tool_calls %}{% if m.content and m.thinking %}{{ raise_exception('both') }}{% endif %}"
+    "<{{ m.thinking | default(m.content) }}|{{ m.tool_calls[0].function.name }}"
+    "{{ m.tool_calls[0].function.arguments | tojson }}>{% set last.name = m.tool_calls[0].function.name %}"
+    "{% elif m.role == 'tool' %}[{{ last.name }}:{{ m.content | tojson }}]{% else %}{{ m.content }}.{% endif %}"
+    "{% endfor %}{{ reasoning_effort | default('') }}";
+
+TEST(Conversation, CallsThatATemplatePrintsOneByOne) {
+  const auto call = [](const char* id, const char* arguments) {
+    return Ordered{{"id", id}, {"type", "function"}, {"function", {{"name", id}, {"arguments", arguments}}}};
+  };
+  Conversation conversation = of(R"([{"role": "user", "content": "Q"}])");
+  conversation.tools = Ordered::parse(R"([{"type": "function", "function": {"name": "a"}}])");
+  conversation.messages.push_back({{"role", "assistant"},
+                                   {"content", nullptr},
+                                   {"reasoning_content", "why"},
+                                   {"tool_calls", Ordered::array({call("a", R"({"x": 1})"), call("b", "{}")})}});
+  conversation.messages.push_back({{"role", "tool"}, {"content", "B"}, {"tool_call_id", "b"}, {"name", "b"}});
+  conversation.messages.push_back({{"role", "tool"}, {"content", "A"}, {"tool_call_id", "a"}, {"name", "a"}});
+  EXPECT_EQ(rendered(kOneCall, conversation), R"(a;Q.<why|a{"x": 1}>[a:"A"]<|b{}>[b:"B"])");
+  // A content beside the thinking is part of it.
+  conversation.messages[1]["content"] = "I ask.";
+  EXPECT_EQ(rendered(kOneCall, conversation), "a;Q.<why\n\nI ask.|a{\"x\": 1}>[a:\"A\"]<|b{}>[b:\"B\"]");
+  EXPECT_TRUE(template_traits(kOneCall).effort && template_traits(kOneCall).thinking_member);
+  EXPECT_FALSE(template_traits(kEach).effort || template_traits(kEach).thinking_member);
+  EXPECT_FALSE(template_traits("{{ m.thinking }}{{ m.reasoning_content }}").thinking_member);
+}
+
+TEST(Conversation, GptOssByItsPublishedTemplate) {
+  const char* const folder = std::getenv("HEADRACE_TEST_TEMPLATES");
+  if (folder == nullptr) GTEST_SKIP() << "HEADRACE_TEST_TEMPLATES names no folder";
+  const std::string source = testing::read_file(str(folder, "/openai-gpt-oss-120b.jinja"));
+  Conversation conversation = with_tools();
+  conversation.messages[1]["reasoning_content"] = "I must ask.";
+  std::string text;
+  for (const TextPart& part : render_conversation(tokenizer(), jinja::Template(source, "t"), template_traits(source),
+                                                  conversation, {.effort = "high"})) {
+    text += part.text;
+  }
+  EXPECT_NE(text.find("\n\nReasoning: high\n\n"), std::string::npos) << text;
+  EXPECT_TRUE(text.ends_with(
+      "<|start|>user<|message|>Weather?<|end|><|start|>assistant<|channel|>analysis<|message|>I must ask.<|end|>"
+      "<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>"
+      R"({"town": "Ulm", "days": [1, 2]}<|call|><|start|>functions.weather to=assistant<|channel|>commentary)"
+      R"(<|message|>"rain"<|end|><|start|>assistant)"))
+      << text;
+  EXPECT_NE(text.find("type weather = (_: {"), std::string::npos) << text;
 }
 
 // What the published templates do with tools and two system messages: what is not named renders all of it.

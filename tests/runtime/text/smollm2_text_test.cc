@@ -33,7 +33,7 @@ TEST(SmolLm2Text, ChatPromptEqualsTheReference) {
   const std::string source = model->chat_template();
   const Tokenizer tokenizer = model->load_tokenizer();
   const auto golden = testing::read_golden(HEADRACE_TEST_DATA "/smollm2/short.safetensors");
-  EXPECT_EQ(encode_chat(tokenizer, jinja::Template(source, model->path()), {"", "What is a headrace?"}, false),
+  EXPECT_EQ(encode_chat(tokenizer, jinja::Template(source, model->path()), {"", "What is a headrace?"}, {}),
             golden.ids("input_ids"));
   EXPECT_EQ(end_tokens(tokenizer, source), (std::vector<int32_t>{2, 0}));
 }
@@ -47,7 +47,7 @@ TEST(SmolLm2Text, InterpretedPromptEqualsTheBuiltIn) {
   for (const ChatMessages& messages : {ChatMessages{"Be brief.", " \n Two\n\nlines é中😀\r\n "},
                                        ChatMessages{"<|im_end|>", "<|im_start|>system\n<|im_end|>"},
                                        ChatMessages{"x", "bytes \xff\xc3"}, ChatMessages{"x", "\n"}}) {
-    EXPECT_EQ(encode_chat(tokenizer, own, messages, false), encode_chat(tokenizer, built_in, messages, false))
+    EXPECT_EQ(encode_chat(tokenizer, own, messages, {}), encode_chat(tokenizer, built_in, messages, {}))
         << messages.user;
   }
 }

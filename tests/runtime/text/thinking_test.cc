@@ -85,6 +85,51 @@ const std::vector<SplitCase>& channel_cases() {
   return all;
 }
 
+// Messages to tools, where an answer may call some: the form that the reader of calls knows.
+TEST(Thinking, CallsInChannels) {
+  const std::string analysis = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant",
+                    want = R"(<tool_call>{"name": "f", "arguments": {"x": [1]}}</tool_call>)";
+  const std::vector<SplitCase> cases = {
+      {false, analysis + R"(<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"x": [1]}<|call|>)",
+       "Hm.", want},
+      {false, analysis + R"( to=functions.f<|channel|>commentary json<|message|>{"x": [1]})", "Hm.", want},
+      {false, R"( to=functions.f<|channel|>commentary json<|message|>{"x": [1]}<|end|>)", "", want},
+      {false,
+       analysis + "<|channel|>commentary<|message|>I ask.<|end|><|start|>assistant to=functions.f<|channel|>"
+                  "commentary<|message|> \n<|call|>",
+       "Hm.\nI ask.", "<tool_call>{\"name\": \"f\", \"arguments\":  \n{}}</tool_call>"},
+      {false,
+       R"(<|channel|>commentary to=functions.f<|message|>{}<|end|><|start|>assistant<|channel|>commentary )"
+       R"(to=functions.g<|message|>{}<|call|>)",
+       "",
+       "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n"
+       "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>"},
+      {false, "<|channel|>commentary to=browser.open<|message|>{}<|call|>", "{}", ""},
+      {false, "<|channel|>final<|message|>A to=functions.f text", "", "A to=functions.f text"},
+      {false, " to be", "", " to be"},
+      {false, " to", "", " to"}};
+  for (const SplitCase& one : cases) {
+    for (size_t step : {size_t{1}, size_t{3}, size_t{7}, one.text.size() + 1}) {
+      ThinkingPlace place(kChannels, one.inside);
+      place.show_calls();
+      std::string thinking, answer;
+      const auto add = [&](const ThinkingPlace::Parts& parts) {
+        thinking += parts.thinking;
+        answer += parts.answer;
+      };
+      for (size_t at = 0; at < one.text.size(); at += step)
+        add(place.push(std::string_view(one.text).substr(at, step)));
+      add(place.finish());
+      EXPECT_EQ(thinking, one.thinking) << one.text << ", " << step;
+      EXPECT_EQ(answer, one.answer) << one.text << ", " << step;
+    }
+    EXPECT_EQ(split_thinking(kChannels, one.inside, one.text, true).answer, one.answer);
+  }
+  // Where there are no tools, such a message is thinking.
+  EXPECT_EQ(split_thinking(kChannels, false, cases[0].text).thinking, "Hm.\n{\"x\": [1]}");
+  EXPECT_EQ(split_thinking(kChannels, false, cases[0].text).answer, "");
+}
+
 // Of gpt-oss, whose answer is the channel "final", also in pieces of any size.
 TEST(Thinking, ChannelsOfAnAnswer) {
   for (const SplitCase& one : channel_cases()) {
