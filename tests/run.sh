@@ -174,7 +174,7 @@ stage_tidy() {
 sets=(build tests documents)
 for stage in "${stages[@]}"; do
   case "$stage" in
-    release) sets+=(model) ;;
+    release) sets+=(model shells) ;;
     asan | tsan | fuzz | format | tidy) sets+=(checks) ;;
   esac
 done

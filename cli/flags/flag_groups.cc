@@ -12,7 +12,7 @@ constexpr int kMaxGpus = 64;
 
 // auto, cpu, cuda or cuda:N.
 SetFlag device_value(DeviceOptions* out) {
-  return [out](const std::string& value) {
+  const auto set = [out](const std::string& value) {
     const SetFlag name = choice_value<DeviceChoice>(
         &out->choice, {{"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}},
         ", cuda:N");
@@ -22,26 +22,29 @@ SetFlag device_value(DeviceOptions* out) {
     if (wrong.empty()) out->choice = DeviceChoice::kCuda;
     return wrong.empty() ? wrong : "'" + value + "': " + wrong;
   };
+  return {set, {"auto", "cuda", "cpu"}};
 }
 
 // cpu or cuda:N. With auto or cuda two entries could be the same GPU.
 SetFlag listed_device_value(DeviceOptions* out) {
-  return [out](const std::string& value) {
+  const auto set = [out](const std::string& value) {
     if (value == "cpu" || value.starts_with("cuda:")) return device_value(out)(value);
     return "'" + value + "' is not one of cpu, cuda:N";
   };
+  return {set, {"cpu", "cuda:0", "cuda:0,cuda:1"}};
 }
 
 SetFlag tree_value(std::optional<TreeShape>* out) {
-  return [out](const std::string& value) {
+  const auto set = [out](const std::string& value) {
     *out = parse_tree(value);  // its error names the flag
     return std::string();
   };
+  return {set, {"auto"}};
 }
 
 // A policy, and where `of_shape` is not null, the types of random weights, some of which have the name of a policy.
 SetFlag weights_value(WeightPolicy* out, const WeightMixture** of_shape) {
-  return [out, of_shape](const std::string& value) {
+  const auto set = [out, of_shape](const std::string& value) {
     const WeightMixture* const mixture = find_weight_mixture(value);
     if (of_shape != nullptr) *of_shape = mixture;
     const std::string also = of_shape == nullptr ? "" : str("; with --shape also ", weight_mixture_names());
@@ -50,6 +53,7 @@ SetFlag weights_value(WeightPolicy* out, const WeightMixture** of_shape) {
     *out = WeightPolicy::kKeep;
     return of_shape != nullptr ? std::string() : weights_of_a_file(value);
   };
+  return {set, policy_value(out).words()};
 }
 
 SetFlag scaling_value(std::optional<RopeScaling>* out) {
@@ -111,8 +115,9 @@ std::vector<Flag> model_flags(EngineOptions* o, const WeightMixture** of_shape) 
 }
 
 std::vector<Flag> template_flags(EngineOptions* o) {
+  const SetFlag name(text_value(&o->chat_template), {"chatml", "llama2", "llama3", "mistral", "qwen3"});
   return {
-      {"--chat-template", "NAME", text_value(&o->chat_template),
+      {"--chat-template", "NAME", name,
        "Use this chat template instead of the model's: chatml, llama2, llama3, mistral or qwen3"},
       {"--chat-template-file", "FILE", text_value(&o->chat_template_file),
        "Use the Jinja template in FILE instead of the model's"},
@@ -166,12 +171,12 @@ std::vector<Flag> memory_flags(EngineOptions* o) {
 
 // A kind of draft, and look-up beside one that has a model.
 SetFlag spec_type_value(DraftOptions* o) {
-  return [o](const std::string& value) -> std::string {
+  std::vector<std::pair<std::string, SpecType>> kinds = {{spec_type_name(SpecType::kAuto), SpecType::kAuto}};
+  for (const SpecType type : kSpecTypes) kinds.emplace_back(spec_type_name(type), type);
+  const auto set = [o, kinds](const std::string& value) -> std::string {
     const std::string beside = str(",", spec_type_name(SpecType::kNgram));
     DraftOptions read;
     read.look_up = value.ends_with(beside);
-    std::vector<std::pair<std::string, SpecType>> kinds = {{spec_type_name(SpecType::kAuto), SpecType::kAuto}};
-    for (const SpecType type : kSpecTypes) kinds.emplace_back(spec_type_name(type), type);
     const std::string kind = read.look_up ? value.substr(0, value.size() - beside.size()) : value;
     const std::string wrong = choice_value<SpecType>(&read.type, kinds)(kind);
     if (!wrong.empty()) return wrong;
@@ -184,11 +189,12 @@ SetFlag spec_type_value(DraftOptions* o) {
     o->look_up = read.look_up;
     return {};
   };
+  return {set, choice_value<SpecType>(&o->type, kinds).words()};
 }
 
 // window, or retrieval[:CHUNKS[,ROWS[,EVERY]]].
 SetFlag draft_cache_value(std::optional<RetrievalShape>* out) {
-  return [out](const std::string& value) {
+  const auto set = [out](const std::string& value) {
     const std::string wrong = "'" + value + "' is none of window and retrieval[:CHUNKS[,ROWS[,EVERY]]]";
     out->reset();
     if (value == "window") return std::string();
@@ -197,18 +203,19 @@ SetFlag draft_cache_value(std::optional<RetrievalShape>* out) {
     if (!value.starts_with(kName)) return wrong;
     std::string rest = value.substr(kName.size());
     if (!rest.empty() && (rest[0] != ':' || rest.size() == 1)) return wrong;
-    const SetFlag set[] = {int_value(&shape.chunks, 1, kMaxKeptBlocks), int_value(&shape.rows, 16, 256),
-                           int_value(&shape.every, 1, 1024)};
+    const SetFlag parts[] = {int_value(&shape.chunks, 1, kMaxKeptBlocks), int_value(&shape.rows, 16, 256),
+                             int_value(&shape.every, 1, 1024)};
     for (size_t i = 0; !rest.empty(); ++i) {
-      if (i == std::size(set)) return wrong;
+      if (i == std::size(parts)) return wrong;
       const size_t end = std::min(rest.find(',', 1), rest.size());
-      const std::string error = set[i](rest.substr(1, end - 1));
+      const std::string error = parts[i](rest.substr(1, end - 1));
       if (!error.empty()) return error;
       rest.erase(0, end);
     }
     *out = shape;
     return std::string();
   };
+  return {set, {"window", "retrieval"}};
 }
 
 std::vector<Flag> draft_flags(DraftOptions* o) {

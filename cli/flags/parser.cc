@@ -46,8 +46,10 @@ Flag long_flag(bool* split, const std::string& what) {
 }
 
 // For the build; hidden from the help.
-void add_print_flag(CLI::App& app, const char* name, std::string (*text)(const CLI::App&)) {
-  app.add_flag_callback(name, [text] { throw PrintManual{text}; })->trigger_on_parse()->group("");
+void add_write_manual(CLI::App& app) {
+  app.add_option_function<std::string>("--write-manual", [](const std::string& folder) { throw WriteManual{folder}; })
+      ->trigger_on_parse()
+      ->group("");
 }
 
 void add_help_all(CLI::App& app) {
@@ -149,8 +151,7 @@ Parser::Parser() {
   app.require_subcommand(1);
   app.set_version_flag("--version", kVersion, "Print the version, and whether CUDA is built in, and exit");
   add_list_devices(app);
-  add_print_flag(app, "--print-man-page", man_page);
-  add_print_flag(app, "--print-completion", bash_completion);
+  add_write_manual(app);
   app.footer(
       "Every flag can be set by an environment variable: --ctx-size by HEADRACE_CTX_SIZE. The command line takes "
       "precedence. headrace COMMAND --help lists a command's usual flags, --help-all all of them.");

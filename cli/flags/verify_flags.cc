@@ -19,11 +19,12 @@ SetFlag percent_value(double* out) {
 }  // namespace
 
 SetFlag interval_value(int64_t* out) {
-  return [out](const std::string& value) {
+  const auto set = [out](const std::string& value) {
     if (value != "auto") return int_value(out, 1, kMaxPending)(value);
     *out = kAutoInterval;
     return std::string();
   };
+  return {set, {"auto"}};
 }
 
 SetFlag budget_value(int64_t* out) {
