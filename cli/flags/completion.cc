@@ -28,7 +28,7 @@ std::vector<std::string> names_below(const CLI::App& command) {
   return names;
 }
 
-bool takes_value(const CLI::Option& option) { return option.get_expected_max() > 0; }
+bool has_value(const CLI::Option& option) { return option.get_expected_max() > 0; }
 
 // Whether the value may be the name of a file, by its name in the help: "FILE|DIR...".
 bool is_file(const CLI::Option& option) {
@@ -39,14 +39,12 @@ bool is_file(const CLI::Option& option) {
   return false;
 }
 
-// The beginning of a description, as a list of flags has room for: "-ctk: data type of the cached keys: bf16, ..." ->
-// "data type of the cached keys".
+// The beginning of a description, as a list of flags has room for: "Data type of the cached keys: bf16, ..." -> "Data
+// type of the cached keys".
 std::string brief(const std::string& description) {
-  std::string text = description;
-  if (text.starts_with('-')) text.erase(0, std::min(text.size(), text.find(' ') + 1));
-  size_t end = text.size();
-  for (const char* stop : {": ", "; ", " (", " [", ". "}) end = std::min(end, text.find(stop));
-  return text.substr(0, end);
+  size_t end = description.size();
+  for (const char* stop : {": ", "; ", " (", " [", ". "}) end = std::min(end, description.find(stop));
+  return description.substr(0, end);
 }
 
 // ---- bash ----
@@ -120,12 +118,12 @@ std::string zsh_action(const CLI::Option& option) {
 
 std::string zsh_option(const CLI::Option& option) {
   const std::string value =
-      takes_value(option) ? ":" + zsh_text(option.get_type_name()) + ":" + zsh_action(option) : std::string();
+      has_value(option) ? ":" + zsh_text(option.get_type_name()) + ":" + zsh_action(option) : std::string();
   if (option.get_positional()) return "    '*" + value + "' \\\n";
   const std::vector<std::string> names = typed_names(option);
   std::string text;
   for (const std::string& name : names) {
-    const std::string assigned = takes_value(option) && name.starts_with("--") ? "=" : "";
+    const std::string assigned = has_value(option) && name.starts_with("--") ? "=" : "";
     text += "    '(" + joined(names, " ") + ")" + name + assigned + "[" + zsh_text(brief(option.get_description())) +
             "]" + value + "' \\\n";
   }
@@ -177,7 +175,7 @@ std::string fish_option(const std::string& at, const CLI::Option& option) {
     const bool is_long = name.starts_with("--");
     names += (is_long ? " -l " + name.substr(2) : (name.size() == 2 ? " -s " : " -o ") + name.substr(1));
   }
-  const char* const value = !takes_value(option) ? "" : is_file(option) ? " -r" : " -x";
+  const char* const value = !has_value(option) ? "" : is_file(option) ? " -r" : " -x";
   return at + names + value + offered + " -d " + fish_text(brief(option.get_description())) + "\n";
 }
 

@@ -64,9 +64,9 @@ SetFlag scaling_value(std::optional<RopeScaling>* out) {
 std::vector<Flag> cache_type_flags(EngineOptions* o) {
   return {
       {"--cache-type-k", "TYPE", cache_type_value(&o->cache_type_k),
-       "-ctk: data type of the cached keys: bf16, f16, f32 or int8 (also q8_0) [the weights' type]"},
+       "Data type of the cached keys: bf16, f16, f32 or int8 (also q8_0) [the weights' type]"},
       {"--cache-type-v", "TYPE", cache_type_value(&o->cache_type_v),
-       "-ctv: data type of the cached values [the weights' type]"},
+       "Data type of the cached values [the weights' type]"},
       {"--spill", "DIR[:SIZE]", folder_value(&o->spill.folder, &o->spill.limit_bytes),
        "Put the part of the KV cache that exceeds host memory on disk, in a temporary file of at most SIZE in DIR"},
   };
@@ -101,16 +101,17 @@ std::vector<Flag> model_flags(EngineOptions* o, const WeightMixture** of_shape) 
       {"--dtype", "TYPE", dtype_value(&o->dtype, {"auto", "bf16", "f32"}),
        "Data type of the weights and of the computation: auto, bf16 or f32 [auto]"},
       {"--weights", "KIND", weights_value(&o->weights, of_shape),
-       "How matrices are loaded: keep the file's types, dequantise them (dtype; bf16: in bf16), or quantise those that "
-       "the file has not quantised: q8_0, q6_k, q5_k, q4_k" +
+       "How weight matrices are loaded: keep (as the file has them), dtype (dequantised to --dtype), bf16 (dequantised "
+       "to bf16), or q8_0, q6_k, q5_k, q4_k (quantised, where the file has not quantised them)" +
            types + " [keep]"},
       {"--prefill-type", "TYPE",
        choice_value<PrefillType>(
            &o->prefill, {{"auto", PrefillType::kAuto}, {"bf16", PrefillType::kCompute}, {"int8", PrefillType::kInt8}}),
-       "Arithmetic that reads the prompt: int8, bf16 (the type of the computation, whichever that is), or auto: int8 "
-       "where weights are quantised and the computation is not f32 [auto]"},
+       "Arithmetic for reading the prompt: int8, bf16 (the data type of the computation, also where it is f32), or "
+       "auto "
+       "(int8 if weights are quantised and the computation is not f32) [auto]"},
       {"--allow-damaged-weights", &o->allow_damaged_weights,
-       "Warn of weights that are NaN or infinite, where they are an error otherwise"},
+       "Only warn about weights that are NaN or infinite; without this flag they are an error"},
   };
 }
 
@@ -144,10 +145,9 @@ Flag prefix_cache_flag(EngineOptions* o) {
 }
 
 Flag devices_flag(std::vector<DeviceOptions>* out) {
-  return {
-      "--devices", "LIST", list_value<DeviceOptions>(out, listed_device_value),
-      "Several devices, separated by commas, that share the work: cuda:0,cuda:1. --vram is each device's; --host-mem "
-      "and the threads are divided"};
+  return {"--devices", "LIST", list_value<DeviceOptions>(out, listed_device_value),
+          "Several devices, separated by commas, that share the work: cuda:0,cuda:1. --vram applies to each; "
+          "--host-mem and the threads are divided among them"};
 }
 
 std::vector<Flag> device_flags(DeviceOptions* o) {
@@ -158,7 +158,8 @@ std::vector<Flag> device_flags(DeviceOptions* o) {
       {"--host-mem", "SIZE", bytes_value(&o->host_mem_bytes),
        "Hard limit for pinned host memory [60% of the available memory]"},
       {"--device", "DEVICE", device_value(o),
-       "-dev: auto, cuda, cuda:N (--list-devices prints the numbers) or cpu [auto]"},
+       "Device to run on: auto (a GPU if it can be used), cuda, cuda:N (--list-devices prints the numbers) or cpu "
+       "[auto]"},
       {"-t,--threads", "N", int_value(&o->threads, 1, 1024), "CPU threads [all cores]"},
   };
 }
@@ -222,13 +223,15 @@ std::vector<Flag> draft_flags(DraftOptions* o) {
   o->type = SpecType::kAuto;
   return {
       {"--spec-type", "KIND", spec_type_value(o),
-       "Speculative decoding, which leaves the text unchanged: none, draft-mtp (a block in the model's own file), "
+       "Draft for speculative decoding, which makes decoding faster and leaves the text unchanged: none, draft-mtp (a "
+       "block in the model's own file), "
        "draft-eagle3, draft-longspec, draft-simple (a small model with the same vocabulary) or ngram-simple (look-up "
        "in the text, no draft model); a draft model and look-up together: draft-eagle3,ngram-simple; auto is draft-mtp "
        "if the file has such a block, else none [auto]"},
-      {"--model-draft", "MODEL", text_value(&o->model), "-md: draft model, in the forms that -m accepts"},
+      {"--model-draft", "MODEL", text_value(&o->model), "Draft model, in the forms that -m accepts"},
       {"--tree", "SHAPE", tree_value(&o->tree),
-       "Tokens that the draft proposes per step: auto, eagle2:NODES,DEPTH,TOPK, opt:NODES,DEPTH,THRESHOLD, "
+       "Shape of the tree of tokens that the draft proposes per step: auto, eagle2:NODES,DEPTH,TOPK, "
+       "opt:NODES,DEPTH,THRESHOLD, "
        "beams:4,16,16,16,16 or chain:N; at most 128 nodes. auto chooses by measured times; with --verify approximate, "
        "whose text depends on it, auto is a fixed tree: 64 nodes on a GPU, 4 on the CPU [auto]"},
       {"--spec-draft-n-max", "N", int_value(&o->most_tokens, 1, kMaxTreeNodes - 1),
@@ -274,16 +277,16 @@ std::vector<Flag> sampling_flags(GenerateOptions* o) {
        "Sample from tokens at least P times as likely as the most likely one [0]"},
       {"-s,--seed", "N", seed_value(&s->seed), "Random seed; the same seed gives the same text [0]"},
       {"--repeat-penalty", "F", float_value(&o->penalties.repetition, 0.01f, 100),
-       "Divide the logits of tokens that the text has by F, or multiply negative ones; 1: off [1]"},
+       "Divide the logit of each token that the text already has by F (multiply it, if it is negative); 1: off [1]"},
       {"--presence-penalty", "F", float_value(&o->penalties.presence, -100, 100),
-       "Subtract F from the logits of tokens that the answer has [0]"},
+       "Subtract F from the logit of each token that the answer already has [0]"},
       {"--frequency-penalty", "F", float_value(&o->penalties.frequency, -100, 100),
-       "Subtract F from the logit of a token for each time that the answer has it [0]"},
+       "Subtract F from the logit of a token for each time that it is in the answer [0]"},
       {"--json-schema", "FILE", schema_value(&o->grammar),
-       "Answer with JSON that is valid under the schema in FILE, after the thinking"},
+       "Answer with JSON that is valid by the JSON schema in FILE; thinking before the answer is free"},
       {"--ignore-eos", &o->ignore_eos, "Continue after an end token"},
       {"--reasoning-budget", "N", int_value(&o->reasoning_budget, -1, INT32_MAX),
-       "Tokens of thinking after which its end is forced; 0: no thinking; -1: any number [-1]"},
+       "Maximum number of tokens of thinking, after which the answer begins; 0: no thinking; -1: no limit [-1]"},
   };
 }
 

@@ -30,13 +30,13 @@ std::vector<Flag> bench_flags(BenchOptions* o) {
 
 Flag shape_flag(std::string* shape, const std::string& list) {
   return {"--shape", "NAME", SetFlag(text_value(shape), shape_names()),
-          "Use the shape of a well-known model, or of a config.json, with random weights instead of a model" + list};
+          "Use a well-known model's sizes, or those of a config.json, with random weights instead of a model" + list};
 }
 
 std::vector<Flag> result_flags(OutputArgs* output, std::string* file, const std::string& variable) {
   return {{"--json", &output->json, "Print one JSON object instead of the table"},
           {"-o,--output", "FILE", text_value(file),
-           "Write the JSON object to FILE as well, which may hold an earlier result; -: as --json", variable},
+           "Also write the JSON object to FILE, which may hold an earlier result; -: the same as --json", variable},
           {"-q,--quiet", &output->quiet, "Print no progress"}};
 }
 
@@ -121,8 +121,7 @@ void Parser::add_quality() {
   QualityOptions* const options = &quality.quality;
   EngineOptions* const engine = &options->engine;
   quality_app = bench_app->add_subcommand(
-      "quality",
-      "Measure the errors of partial verification (rejected tokens, texts, hidden sentences), or the perplexity");
+      "quality", "Measure what partial verification gets wrong (tokens, texts, hidden sentences), or the perplexity");
   add_flags(*quality_app, "Model", model_flags(engine));
   add_flags(*quality_app, "Model", template_flags(engine));
   exclude_templates(*quality_app);
@@ -272,7 +271,7 @@ void Parser::add_profile() {
   profile_app = app.add_subcommand("profile", "Measure this machine: the link to the GPU, memory, kernels, a disk");
   add_flags(
       *profile_app, "Work",
-      {{"--quick", &options->quick, "Fewer sizes and repetitions: seconds instead of most of a minute"},
+      {{"--quick", &options->quick, "Measure fewer sizes, less often: in seconds instead of most of a minute"},
        {"--disk", "DIR[:SIZE]", folder_value(&options->disk, &options->disk_file_bytes),
         "Measure the disk of DIR with a temporary file of at most SIZE [2GiB; 1GiB with --quick]"},
        {"--disk-seconds", "S", double_value(&options->disk_seconds, 0.01, 60),

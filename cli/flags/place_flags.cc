@@ -13,8 +13,8 @@ Flag weights_place_flag(EngineOptions* o) {
       choice_value<WeightsPlace>(
           &o->weights_place,
           {{"auto", WeightsPlace::kAuto}, {"device", WeightsPlace::kDevice}, {"host", WeightsPlace::kHost}}),
-      "Where the layers' weights are: auto (on the device; of a run that does not fit so, some in host memory, from "
-      "where they cross the link in every pass), device or host [auto]"};
+      "Where the layers' weights are stored: auto (on the device; if they do not fit, some in host memory, from which "
+      "every pass copies them to the device), device or host [auto]"};
 }
 
 std::vector<Flag> context_flags(EngineOptions* o) {
