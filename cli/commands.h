@@ -7,6 +7,7 @@
 namespace headrace {
 
 ExitCode run_command(const HelpArgs& args);
+ExitCode run_command(const ManualArgs& args);
 ExitCode run_command(const DevicesArgs& args);
 ExitCode run_command(const ShapesArgs& args);
 ExitCode run_command(const GenerateArgs& args);

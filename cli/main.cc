@@ -7,8 +7,11 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <new>
 #include <string>
+#include <system_error>
 #include <variant>
 #include <vector>
 
@@ -57,6 +60,18 @@ int run(int argc, char** argv) {
 
 ExitCode run_command(const HelpArgs& args) {
   std::fputs(args.text.c_str(), stdout);
+  return ExitCode::kDone;
+}
+
+ExitCode run_command(const ManualArgs& args) {
+  for (const ManualFile& file : args.files) {
+    const std::filesystem::path path = std::filesystem::path(args.folder) / file.name;
+    std::error_code ignored;  // where the folder is missing, opening the file says so
+    std::filesystem::create_directories(path.parent_path(), ignored);
+    std::ofstream out(path, std::ios::binary);
+    out << file.text << std::flush;
+    if (!out) throw_error(ExitCode::kStorage, path.string(), "cannot be written");
+  }
   return ExitCode::kDone;
 }
 

@@ -40,7 +40,9 @@ inside headrace --version
 text=$(inside headrace summarize /usr/share/common-licenses/GPL-3 -m /tmp/model.gguf --host-mem 2GiB)
 echo "$text"
 grep -qi license <<<"$text" || { echo "deb.sh: the summary of the GPL-3 does not name a license" >&2; exit 1; }
-for file in /usr/bin/headrace /usr/share/man/man1/headrace.1 /usr/share/bash-completion/completions/headrace \
+for file in /usr/bin/headrace /usr/share/man/man1/headrace.1 /usr/share/man/man1/headrace-cache-list.1 \
+  /usr/share/bash-completion/completions/headrace /usr/share/zsh/vendor-completions/_headrace \
+  /usr/share/fish/vendor_completions.d/headrace.fish \
   /usr/share/doc/headrace/README.md /usr/share/doc/headrace/LICENSE /usr/share/doc/headrace/docs/manual.md; do
   [ -s "$root$file" ] || { echo "deb.sh: the package has no $file" >&2; exit 1; }
 done

@@ -4,6 +4,7 @@
 #   model   what fetch_model.sh needs           checks  clang with its sanitizers, fuzzer and linker, clang-format, clang-tidy
 #   deb     what deb.sh needs                    slurm   what slurm.sh needs
 #   page    the browser of page_program_test     documents  the converters of documents, for their tests
+#   shells  those whose completion is tested     clients  what clients_python.sh needs
 # As root or with sudo. On another system than Debian it names the packages and lets CMake find what is there.
 set -euo pipefail
 
@@ -18,8 +19,10 @@ for set in "$@"; do
     deb) packages+=(dpkg-dev debootstrap) ;;
     page) packages+=(chromium) ;;
     documents) packages+=(poppler-utils pandoc) ;;
+    clients) packages+=(python3-venv ca-certificates) ;;
+    shells) packages+=(fish zsh) ;;
     slurm) packages+=(slurm-wlm munge) ;;
-    *) echo "install.sh: unknown set '$set' (build, tests, model, checks, deb, page, documents, slurm)" >&2; exit 2 ;;
+    *) echo "install.sh: unknown set '$set' (build, tests, model, checks, deb, page, clients, documents, shells, slurm)" >&2; exit 2 ;;
   esac
 done
 

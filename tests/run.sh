@@ -118,7 +118,11 @@ stage_release() {
     fail "SmolLM2-64K could not be made: the tests that need it cannot run"
     return 0
   fi
-  export HEADRACE_TEST_GGUF HEADRACE_TEST_SMOLLM2_64K
+  if ! HEADRACE_TEST_CLIENTS=$(bash tests/clients_python.sh); then
+    fail "the clients could not be fetched: serve_clients cannot run"
+    return 0
+  fi
+  export HEADRACE_TEST_GGUF HEADRACE_TEST_SMOLLM2_64K HEADRACE_TEST_CLIENTS
   if [ "${HEADRACE_NIGHTLY:-0}" = 1 ]; then run_tests release nightly; else run_tests release; fi
 }
 
@@ -174,7 +178,7 @@ stage_tidy() {
 sets=(build tests documents)
 for stage in "${stages[@]}"; do
   case "$stage" in
-    release) sets+=(model) ;;
+    release) sets+=(model clients shells) ;;
     asan | tsan | fuzz | format | tidy) sets+=(checks) ;;
   esac
 done

@@ -2,6 +2,7 @@
 
 Structured answers and calls of tools through the clients that people use: openai, litellm, LangChain, LlamaIndex.
 """
+import base64
 import json
 import sys
 import warnings
@@ -94,6 +95,26 @@ def of_openai_responses():
     expect(isinstance(parsed.output_parsed, Person), parsed)
 
 
+def of_files():
+    data = "data:text/plain;base64," + base64.b64encode(b"The miller's cat is called Ada.").decode()
+    file = {"type": "file", "file": {"filename": "cat.txt", "file_data": data}}
+    ask = [{"role": "user", "content": [file, {"type": "text", "text": "What is the cat called?"}]}]
+    plain = [{"role": "user", "content": "The miller's cat is called Ada.\n\nWhat is the cat called?"}]
+    answers = [client.chat.completions.create(model="m", messages=m, temperature=0, max_tokens=16) for m in (ask, plain)]
+    expect(answers[0].choices[0].message.content == answers[1].choices[0].message.content, answers)
+    part = {"type": "input_file", "filename": "cat.txt", "file_data": data}
+    response = client.responses.create(model="m", temperature=0, max_output_tokens=16, input=[
+        {"role": "user", "content": [part, {"type": "input_text", "text": "What is the cat called?"}]}])
+    expect(response.output_text == answers[0].choices[0].message.content, response)
+    broken = {"type": "file", "file": {"filename": "cat.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}}
+    try:
+        client.chat.completions.create(model="m", messages=[{"role": "user", "content": [broken]}])
+    except openai.BadRequestError as error:
+        expect("cat.pdf" in error.body["message"], error.body)
+    else:
+        sys.exit("serve_clients.py: a broken file was read")
+
+
 def of_litellm():
     import litellm
     litellm.suppress_debug_info = True
@@ -143,6 +164,6 @@ def of_llama_index():
     expect(set(calls[0].tool_kwargs) == {"town", "days"}, calls)
 
 
-for check in (of_openai, of_openai_responses, of_litellm, of_langchain, of_llama_index):
+for check in (of_openai, of_openai_responses, of_litellm, of_langchain, of_llama_index, of_files):
     check()
     print(f"serve_clients.py: {check.__name__.replace('of_', '').replace('_', ' ')} agrees", flush=True)

@@ -1,18 +1,15 @@
 #!/usr/bin/env bash
-# Structured answers, calls of tools and /v1/responses through real clients: openai, litellm, LangChain, LlamaIndex.
+# Structured answers, calls of tools, files and /v1/responses through real clients: openai, litellm, LangChain,
+# LlamaIndex.
 #   bash tests/serve_clients.sh [HEADRACE] [PYTHON]
-# HEADRACE: the program; none: build/release/cli/headrace. PYTHON: a python that has the packages; none: they are fetched
-# from PyPI into a temporary environment. By hand or at night: it takes some minutes.
+# HEADRACE: the program; none: build/release/cli/headrace. PYTHON: a python that has the packages; none: that of
+# clients_python.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 . tests/serving.sh
 prepare_serving "${1:-build/release/cli/headrace}"
-python=${2:-$root/python/bin/python}
-if [ $# -lt 2 ]; then
-  bash tests/openai_python.sh "$root/python"
-  "$root/python/bin/pip" -q install litellm langchain-openai llama-index-llms-openai-like jsonschema
-fi
+python=${2:-$(bash tests/clients_python.sh)}
 start_server --chat-template-file tests/data/tools.jinja
 LITELLM_LOCAL_MODEL_COST_MAP=True "$python" tests/serve_clients.py "$address"
 stop_server serve_clients.sh

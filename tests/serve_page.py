@@ -98,7 +98,7 @@ def check_files(page):
     reads(page, "#room", "of 4,096 tokens", "24 for the answer")
     picture(page, "files")
     page.choose("#picker", [folder / "picture.txt", folder / "empty.txt"])
-    reads(page, "#status", "picture.txt is not text", "empty.txt is empty")
+    reads(page, "#status", "picture.txt: is not UTF-8 text", "empty.txt is empty")
     picture(page, "bad-file")
     page.run("""(() => {
       const data = new DataTransfer();

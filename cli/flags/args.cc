@@ -10,6 +10,7 @@
 
 #include "cli/flags/check_flags.h"
 #include "cli/flags/help.h"
+#include "cli/flags/manual.h"
 #include "cli/flags/parser.h"
 #include "cli/flags/presets.h"
 #include "runtime/base/nearest.h"
@@ -162,8 +163,11 @@ Command parse_args(const std::vector<std::string>& args) {
     return HelpArgs{help_text(command, path, /*all=*/true, terminal_columns())};
   } catch (const CLI::CallForVersion& version) {
     return HelpArgs{std::string(version.what()) + "\n"};
-  } catch (const PrintManual& manual) {
-    return HelpArgs{manual.text(table->app) + "\n"};
+  } catch (const WriteManual& manual) {
+    ManualArgs files{.folder = manual.folder, .files = man_pages(table->app)};
+    for (const auto completion : {bash_completion, zsh_completion, fish_completion})
+      files.files.push_back(completion(table->app));
+    return files;
   } catch (const ListDevices&) {
     return DevicesArgs{};
   } catch (const ListShapes&) {

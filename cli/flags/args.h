@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "cli/flags/manual.h"
 #include "cli/print/summary_text.h"
 #include "runtime/commands/bench.h"
 #include "runtime/commands/plan.h"
@@ -144,12 +145,17 @@ struct HelpArgs {
   std::string text;  // to stdout
 };
 
+struct ManualArgs {  // --write-manual
+  std::string folder;
+  std::vector<ManualFile> files;
+};
+
 struct DevicesArgs {};  // --list-devices
 struct ShapesArgs {};   // --list-shapes
 
-using Command =
-    std::variant<HelpArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, ChatArgs, BatchArgs, BatchMergeArgs,
-                 BatchMakeArgs, ServeArgs, InspectArgs, BenchArgs, QualityArgs, PlanArgs, CacheArgs, ProfileArgs>;
+using Command = std::variant<HelpArgs, ManualArgs, DevicesArgs, ShapesArgs, GenerateArgs, SummarizeArgs, ChatArgs,
+                             BatchArgs, BatchMergeArgs, BatchMakeArgs, ServeArgs, InspectArgs, BenchArgs, QualityArgs,
+                             PlanArgs, CacheArgs, ProfileArgs>;
 
 // Throws Error(kUsage) that names the flag and the value.
 Command parse_args(const std::vector<std::string>& args);  // argv without the program's name

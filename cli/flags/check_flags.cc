@@ -19,16 +19,20 @@ struct Foreign {
 // Flags of llama.cpp that people type from habit.
 constexpr Foreign kLlamaFlags[] = {
     {{"-ngl", "--n-gpu-layers", "--gpu-layers"},
-     "all weights are on the GPU, and the KV cache is what moves: leave it out; --vram SIZE limits the GPU's memory"},
+     "weights are on the GPU as far as they fit, else in host memory: leave it out; --vram SIZE limits the GPU's "
+     "memory"},
     {{"-fa", "--flash-attn"}, "attention is always computed in blocks: leave it out"},
     {{"-hf", "-hfr", "--hf-repo"}, "nothing is fetched: hf download ORG/NAME, then -m ORG/NAME"},
     {{"-b", "--batch-size"}, "prefill takes as many tokens at once as memory allows: leave it out"},
     {{"-ub", "--ubatch-size"}, "prefill takes as many tokens at once as memory allows: leave it out"},
     {{"--mlock"}, "weights are read and never paged out: leave it out; --host-mem SIZE limits pinned memory"},
     {{"--mmap", "--no-mmap"}, "weights are read, not mapped: leave it out"},
-    {{"-ot", "--override-tensor"}, "all weights are on one device: if they do not fit, try --weights q4_k"},
+    {{"-ot", "--override-tensor"},
+     "weights that do not fit the GPU are streamed from host memory: leave it out; --weights-place host does so with "
+     "all"},
     {{"-ncmoe", "--n-cpu-moe", "-cmoe", "--cpu-moe"},
-     "all weights are on one device: if they do not fit, try --weights q4_k"},
+     "weights that do not fit the GPU are streamed from host memory: leave it out; --weights-place host does so with "
+     "all"},
     {{"-np", "--parallel"}, "one sequence runs at a time: leave it out; the requests of serve wait (--queue N)"},
     {{"-nkvo", "--no-kv-offload"}, "--kv host keeps the KV cache in host memory"},
 };

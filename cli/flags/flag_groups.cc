@@ -12,7 +12,7 @@ constexpr int kMaxGpus = 64;
 
 // auto, cpu, cuda or cuda:N.
 SetFlag device_value(DeviceOptions* out) {
-  return [out](const std::string& value) {
+  const auto set = [out](const std::string& value) {
     const SetFlag name = choice_value<DeviceChoice>(
         &out->choice, {{"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}},
         ", cuda:N");
@@ -22,26 +22,29 @@ SetFlag device_value(DeviceOptions* out) {
     if (wrong.empty()) out->choice = DeviceChoice::kCuda;
     return wrong.empty() ? wrong : "'" + value + "': " + wrong;
   };
+  return {set, {"auto", "cuda", "cpu"}};
 }
 
 // cpu or cuda:N. With auto or cuda two entries could be the same GPU.
 SetFlag listed_device_value(DeviceOptions* out) {
-  return [out](const std::string& value) {
+  const auto set = [out](const std::string& value) {
     if (value == "cpu" || value.starts_with("cuda:")) return device_value(out)(value);
     return "'" + value + "' is not one of cpu, cuda:N";
   };
+  return {set, {"cpu", "cuda:0", "cuda:0,cuda:1"}};
 }
 
 SetFlag tree_value(std::optional<TreeShape>* out) {
-  return [out](const std::string& value) {
+  const auto set = [out](const std::string& value) {
     *out = parse_tree(value);  // its error names the flag
     return std::string();
   };
+  return {set, {"auto"}};
 }
 
 // A policy, and where `of_shape` is not null, the types of random weights, some of which have the name of a policy.
 SetFlag weights_value(WeightPolicy* out, const WeightMixture** of_shape) {
-  return [out, of_shape](const std::string& value) {
+  const auto set = [out, of_shape](const std::string& value) {
     const WeightMixture* const mixture = find_weight_mixture(value);
     if (of_shape != nullptr) *of_shape = mixture;
     const std::string also = of_shape == nullptr ? "" : str("; with --shape also ", weight_mixture_names());
@@ -50,6 +53,7 @@ SetFlag weights_value(WeightPolicy* out, const WeightMixture** of_shape) {
     *out = WeightPolicy::kKeep;
     return of_shape != nullptr ? std::string() : weights_of_a_file(value);
   };
+  return {set, policy_value(out).words()};
 }
 
 SetFlag scaling_value(std::optional<RopeScaling>* out) {
@@ -60,9 +64,9 @@ SetFlag scaling_value(std::optional<RopeScaling>* out) {
 std::vector<Flag> cache_type_flags(EngineOptions* o) {
   return {
       {"--cache-type-k", "TYPE", cache_type_value(&o->cache_type_k),
-       "-ctk: data type of the cached keys: bf16, f16, f32 or int8 (also q8_0) [the weights' type]"},
+       "Data type of the cached keys: bf16, f16, f32 or int8 (also q8_0) [the weights' type]"},
       {"--cache-type-v", "TYPE", cache_type_value(&o->cache_type_v),
-       "-ctv: data type of the cached values [the weights' type]"},
+       "Data type of the cached values [the weights' type]"},
       {"--spill", "DIR[:SIZE]", folder_value(&o->spill.folder, &o->spill.limit_bytes),
        "Put the part of the KV cache that exceeds host memory on disk, in a temporary file of at most SIZE in DIR"},
   };
@@ -97,22 +101,24 @@ std::vector<Flag> model_flags(EngineOptions* o, const WeightMixture** of_shape) 
       {"--dtype", "TYPE", dtype_value(&o->dtype, {"auto", "bf16", "f32"}),
        "Data type of the weights and of the computation: auto, bf16 or f32 [auto]"},
       {"--weights", "KIND", weights_value(&o->weights, of_shape),
-       "How matrices are loaded: keep the file's types, dequantise them (dtype; bf16: in bf16), or quantise those that "
-       "the file has not quantised: q8_0, q6_k, q5_k, q4_k" +
+       "How weight matrices are loaded: keep (as the file has them), dtype (dequantised to --dtype), bf16 (dequantised "
+       "to bf16), or q8_0, q6_k, q5_k, q4_k (quantised, where the file has not quantised them)" +
            types + " [keep]"},
       {"--prefill-type", "TYPE",
        choice_value<PrefillType>(
            &o->prefill, {{"auto", PrefillType::kAuto}, {"bf16", PrefillType::kCompute}, {"int8", PrefillType::kInt8}}),
-       "Arithmetic that reads the prompt: int8, bf16 (the type of the computation, whichever that is), or auto: int8 "
-       "where weights are quantised and the computation is not f32 [auto]"},
+       "Arithmetic for reading the prompt: int8, bf16 (the data type of the computation, also where it is f32), or "
+       "auto "
+       "(int8 if weights are quantised and the computation is not f32) [auto]"},
       {"--allow-damaged-weights", &o->allow_damaged_weights,
-       "Warn of weights that are NaN or infinite, where they are an error otherwise"},
+       "Only warn about weights that are NaN or infinite; without this flag they are an error"},
   };
 }
 
 std::vector<Flag> template_flags(EngineOptions* o) {
+  const SetFlag name(text_value(&o->chat_template), {"chatml", "llama2", "llama3", "mistral", "qwen3"});
   return {
-      {"--chat-template", "NAME", text_value(&o->chat_template),
+      {"--chat-template", "NAME", name,
        "Use this chat template instead of the model's: chatml, llama2, llama3, mistral or qwen3"},
       {"--chat-template-file", "FILE", text_value(&o->chat_template_file),
        "Use the Jinja template in FILE instead of the model's"},
@@ -144,10 +150,9 @@ Flag prefix_cache_flag(EngineOptions* o) {
 }
 
 Flag devices_flag(std::vector<DeviceOptions>* out) {
-  return {
-      "--devices", "LIST", list_value<DeviceOptions>(out, listed_device_value),
-      "Several devices, separated by commas, that share the work: cuda:0,cuda:1. --vram is each device's; --host-mem "
-      "and the threads are divided"};
+  return {"--devices", "LIST", list_value<DeviceOptions>(out, listed_device_value),
+          "Several devices, separated by commas, that share the work: cuda:0,cuda:1. --vram applies to each; "
+          "--host-mem and the threads are divided among them"};
 }
 
 std::vector<Flag> device_flags(DeviceOptions* o) {
@@ -158,7 +163,8 @@ std::vector<Flag> device_flags(DeviceOptions* o) {
       {"--host-mem", "SIZE", bytes_value(&o->host_mem_bytes),
        "Hard limit for pinned host memory [60% of the available memory]"},
       {"--device", "DEVICE", device_value(o),
-       "-dev: auto, cuda, cuda:N (--list-devices prints the numbers) or cpu [auto]"},
+       "Device to run on: auto (a GPU if it can be used), cuda, cuda:N (--list-devices prints the numbers) or cpu "
+       "[auto]"},
       {"-t,--threads", "N", int_value(&o->threads, 1, 1024), "CPU threads [all cores]"},
   };
 }
@@ -171,12 +177,12 @@ std::vector<Flag> memory_flags(EngineOptions* o) {
 
 // A kind of draft, and look-up beside one that has a model.
 SetFlag spec_type_value(DraftOptions* o) {
-  return [o](const std::string& value) -> std::string {
+  std::vector<std::pair<std::string, SpecType>> kinds = {{spec_type_name(SpecType::kAuto), SpecType::kAuto}};
+  for (const SpecType type : kSpecTypes) kinds.emplace_back(spec_type_name(type), type);
+  const auto set = [o, kinds](const std::string& value) -> std::string {
     const std::string beside = str(",", spec_type_name(SpecType::kNgram));
     DraftOptions read;
     read.look_up = value.ends_with(beside);
-    std::vector<std::pair<std::string, SpecType>> kinds = {{spec_type_name(SpecType::kAuto), SpecType::kAuto}};
-    for (const SpecType type : kSpecTypes) kinds.emplace_back(spec_type_name(type), type);
     const std::string kind = read.look_up ? value.substr(0, value.size() - beside.size()) : value;
     const std::string wrong = choice_value<SpecType>(&read.type, kinds)(kind);
     if (!wrong.empty()) return wrong;
@@ -189,11 +195,12 @@ SetFlag spec_type_value(DraftOptions* o) {
     o->look_up = read.look_up;
     return {};
   };
+  return {set, choice_value<SpecType>(&o->type, kinds).words()};
 }
 
 // window, or retrieval[:CHUNKS[,ROWS[,EVERY]]].
 SetFlag draft_cache_value(std::optional<RetrievalShape>* out) {
-  return [out](const std::string& value) {
+  const auto set = [out](const std::string& value) {
     const std::string wrong = "'" + value + "' is none of window and retrieval[:CHUNKS[,ROWS[,EVERY]]]";
     out->reset();
     if (value == "window") return std::string();
@@ -202,31 +209,34 @@ SetFlag draft_cache_value(std::optional<RetrievalShape>* out) {
     if (!value.starts_with(kName)) return wrong;
     std::string rest = value.substr(kName.size());
     if (!rest.empty() && (rest[0] != ':' || rest.size() == 1)) return wrong;
-    const SetFlag set[] = {int_value(&shape.chunks, 1, kMaxKeptBlocks), int_value(&shape.rows, 16, 256),
-                           int_value(&shape.every, 1, 1024)};
+    const SetFlag parts[] = {int_value(&shape.chunks, 1, kMaxKeptBlocks), int_value(&shape.rows, 16, 256),
+                             int_value(&shape.every, 1, 1024)};
     for (size_t i = 0; !rest.empty(); ++i) {
-      if (i == std::size(set)) return wrong;
+      if (i == std::size(parts)) return wrong;
       const size_t end = std::min(rest.find(',', 1), rest.size());
-      const std::string error = set[i](rest.substr(1, end - 1));
+      const std::string error = parts[i](rest.substr(1, end - 1));
       if (!error.empty()) return error;
       rest.erase(0, end);
     }
     *out = shape;
     return std::string();
   };
+  return {set, {"window", "retrieval"}};
 }
 
 std::vector<Flag> draft_flags(DraftOptions* o) {
   o->type = SpecType::kAuto;
   return {
       {"--spec-type", "KIND", spec_type_value(o),
-       "Speculative decoding, which leaves the text unchanged: none, draft-mtp (a block in the model's own file), "
+       "Draft for speculative decoding, which makes decoding faster and leaves the text unchanged: none, draft-mtp (a "
+       "block in the model's own file), "
        "draft-eagle3, draft-longspec, draft-simple (a small model with the same vocabulary) or ngram-simple (look-up "
        "in the text, no draft model); a draft model and look-up together: draft-eagle3,ngram-simple; auto is draft-mtp "
        "if the file has such a block, else none [auto]"},
-      {"--model-draft", "MODEL", text_value(&o->model), "-md: draft model, in the forms that -m accepts"},
+      {"--model-draft", "MODEL", text_value(&o->model), "Draft model, in the forms that -m accepts"},
       {"--tree", "SHAPE", tree_value(&o->tree),
-       "Tokens that the draft proposes per step: auto, eagle2:NODES,DEPTH,TOPK, opt:NODES,DEPTH,THRESHOLD, "
+       "Shape of the tree of tokens that the draft proposes per step: auto, eagle2:NODES,DEPTH,TOPK, "
+       "opt:NODES,DEPTH,THRESHOLD, "
        "beams:4,16,16,16,16 or chain:N; at most 128 nodes. auto chooses by measured times; with --verify approximate, "
        "whose text depends on it, auto is a fixed tree: 64 nodes on a GPU, 4 on the CPU [auto]"},
       {"--spec-draft-n-max", "N", int_value(&o->most_tokens, 1, kMaxTreeNodes - 1),
@@ -272,16 +282,16 @@ std::vector<Flag> sampling_flags(GenerateOptions* o) {
        "Sample from tokens at least P times as likely as the most likely one [0]"},
       {"-s,--seed", "N", seed_value(&s->seed), "Random seed; the same seed gives the same text [0]"},
       {"--repeat-penalty", "F", float_value(&o->penalties.repetition, 0.01f, 100),
-       "Divide the logits of tokens that the text has by F, or multiply negative ones; 1: off [1]"},
+       "Divide the logit of each token that the text already has by F (multiply it, if it is negative); 1: off [1]"},
       {"--presence-penalty", "F", float_value(&o->penalties.presence, -100, 100),
-       "Subtract F from the logits of tokens that the answer has [0]"},
+       "Subtract F from the logit of each token that the answer already has [0]"},
       {"--frequency-penalty", "F", float_value(&o->penalties.frequency, -100, 100),
-       "Subtract F from the logit of a token for each time that the answer has it [0]"},
+       "Subtract F from the logit of a token for each time that it is in the answer [0]"},
       {"--json-schema", "FILE", schema_value(&o->grammar),
-       "Answer with JSON that is valid under the schema in FILE, after the thinking"},
+       "Answer with JSON that is valid by the JSON schema in FILE; thinking before the answer is free"},
       {"--ignore-eos", &o->ignore_eos, "Continue after an end token"},
       {"--reasoning-budget", "N", int_value(&o->reasoning_budget, -1, INT32_MAX),
-       "Tokens of thinking after which its end is forced; 0: no thinking; -1: any number [-1]"},
+       "Maximum number of tokens of thinking, after which the answer begins; 0: no thinking; -1: no limit [-1]"},
   };
 }
 

@@ -2,6 +2,8 @@
 
 #include <charconv>
 #include <filesystem>
+#include <iterator>
+#include <sstream>
 #include <system_error>
 
 #include "cli/print/format.h"
@@ -27,6 +29,7 @@ void add_flag(CLI::App& app, const std::string& heading, const Flag& flag) {
     };
     option = app.add_option_function<std::string>(flag.names, set, flag.help)->type_name(flag.value);
     option->take_last();
+    offer_words(option, flag.set.words());
   } else {
     option = app.add_flag_callback(flag.names, flag.on, flag.help);
   }
@@ -34,6 +37,17 @@ void add_flag(CLI::App& app, const std::string& heading, const Flag& flag) {
 }
 
 }  // namespace
+
+void offer_words(CLI::Option* option, const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  option->default_str(text);
+}
+
+std::vector<std::string> offered_words(const CLI::Option& option) {
+  std::istringstream text(option.get_default_str());
+  return {std::istream_iterator<std::string>(text), {}};
+}
 
 std::string environment_name(const std::string& names) {
   const size_t begin = names.find("--");

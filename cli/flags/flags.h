@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,8 +17,23 @@
 
 namespace headrace {
 
-// Sets the value, or returns the error.
-using SetFlag = std::function<std::string(const std::string& value)>;
+// Sets the value, or returns the error. `words`: values that a shell offers; others may be valid, too.
+class SetFlag {
+ public:
+  SetFlag() = default;
+  template <typename F>
+  requires std::is_invocable_r_v<std::string, F, const std::string&> SetFlag(
+      F set, std::vector<std::string> words = {})  // NOLINT: a function is one without words
+      : set_(std::move(set)), words_(std::move(words)) {}
+
+  explicit operator bool() const { return static_cast<bool>(set_); }
+  std::string operator()(const std::string& value) const { return set_(value); }
+  const std::vector<std::string>& words() const { return words_; }
+
+ private:
+  std::function<std::string(const std::string& value)> set_;
+  std::vector<std::string> words_;
+};
 
 struct Flag {
   Flag(std::string flag_names, std::string value_name, SetFlag set_value, std::string text, std::string env_name = "")
@@ -42,6 +58,10 @@ struct Flag {
 
 // Adds the rows to a command, under a heading of its help.
 void add_flags(CLI::App& app, const std::string& heading, const std::vector<Flag>& flags);
+// The values that a shell offers for an option, "auto device host". CLI11 has no place for them: they stand in that of
+// a default's text, which no help of this program prints.
+void offer_words(CLI::Option* option, const std::vector<std::string>& words);
+std::vector<std::string> offered_words(const CLI::Option& option);
 // "-c,--ctx-size" -> "HEADRACE_CTX_SIZE"
 std::string environment_name(const std::string& names);
 
@@ -76,23 +96,25 @@ std::string not_one_of(const std::string& value, const std::vector<std::string>&
 // `also`: follows the list of the choices in the error.
 template <typename T>
 SetFlag choice_value(T* out, std::vector<std::pair<std::string, T>> choices, const std::string& also = "") {
-  return [out, also, choices = std::move(choices)](const std::string& value) {
-    std::vector<std::string> names;
+  std::vector<std::string> names;
+  for (const auto& [name, choice] : choices) names.push_back(name);
+  const auto set = [out, also, names, choices = std::move(choices)](const std::string& value) {
     for (const auto& [name, choice] : choices) {
-      if (value == name) {
-        *out = choice;
-        return std::string();
-      }
-      names.push_back(name);
+      if (value != name) continue;
+      *out = choice;
+      return std::string();
     }
     return not_one_of(value, names, also);
   };
+  return {set, names};
 }
 
 // Comma-separated values: "16K,61440". `item` returns the function that sets one of them.
 template <typename T>
 SetFlag list_value(std::vector<T>* out, std::function<SetFlag(T*)> item) {
-  return [out, item = std::move(item)](const std::string& value) {
+  T any{};
+  const std::vector<std::string> words = item(&any).words();
+  const auto set = [out, item = std::move(item)](const std::string& value) {
     std::vector<T> list;
     for (size_t begin = 0; begin <= value.size();) {
       const size_t end = std::min(value.find(',', begin), value.size());
@@ -105,6 +127,7 @@ SetFlag list_value(std::vector<T>* out, std::function<SetFlag(T*)> item) {
     *out = std::move(list);
     return std::string();
   };
+  return {set, words};
 }
 
 }  // namespace headrace

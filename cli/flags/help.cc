@@ -66,7 +66,6 @@ std::string row(const std::string& name, const std::string& text, size_t columns
 std::string flag_row(const CLI::Option& option, bool all, size_t columns) {
   std::string names;
   for (const std::string& name : typed_names(option)) {
-    if (!name.starts_with("--") && name.size() > 2) continue;  // "-ctk": its text has it
     names += (names.empty() ? "" : ",") + name;
   }
   if (option.get_expected_max() > 0) names += " " + option.get_type_name();

@@ -36,7 +36,7 @@ void add_engine(CLI::App& app, EngineOptions* engine, GenerateOptions* generate,
 Flag truncate_flag(Truncate* truncate) {
   return {"--truncate", "WHERE",
           choice_value<Truncate>(truncate, {{"none", Truncate::kNone}, {"middle", Truncate::kMiddle}}),
-          "Where to cut a document that is too long: none (report an error) or middle [none]"};
+          "What to cut from a document that is too long: none (report an error) or middle [none]"};
 }
 
 Flag long_flag(bool* split, const std::string& what) {
@@ -46,8 +46,10 @@ Flag long_flag(bool* split, const std::string& what) {
 }
 
 // For the build; hidden from the help.
-void add_print_flag(CLI::App& app, const char* name, std::string (*text)(const CLI::App&)) {
-  app.add_flag_callback(name, [text] { throw PrintManual{text}; })->trigger_on_parse()->group("");
+void add_write_manual(CLI::App& app) {
+  app.add_option_function<std::string>("--write-manual", [](const std::string& folder) { throw WriteManual{folder}; })
+      ->trigger_on_parse()
+      ->group("");
 }
 
 void add_help_all(CLI::App& app) {
@@ -66,7 +68,7 @@ void add_common(CLI::App& app, EngineOptions* engine, GenerateOptions* generate,
 }
 
 Flag system_flag(std::string* system) {
-  return {"--system,--system-prompt", "TEXT", utf8_value(system), "-sys: system message"};
+  return {"--system,--system-prompt", "TEXT", utf8_value(system), "System message"};
 }
 
 void check_common(const std::string& command, const EngineOptions& engine, const GenerateOptions& generate) {
@@ -150,8 +152,7 @@ Parser::Parser() {
   app.require_subcommand(1);
   app.set_version_flag("--version", kVersion, "Print the version, and whether CUDA is built in, and exit");
   add_list_devices(app);
-  add_print_flag(app, "--print-man-page", man_page);
-  add_print_flag(app, "--print-completion", bash_completion);
+  add_write_manual(app);
   app.footer(
       "Every flag can be set by an environment variable: --ctx-size by HEADRACE_CTX_SIZE. The command line takes "
       "precedence. headrace COMMAND --help lists a command's usual flags, --help-all all of them.");
@@ -196,7 +197,8 @@ void Parser::add_summarize() {
        truncate_flag(&summarize.truncate),
        long_flag(&summarize.split, "then their summaries"),
        {"-o,--output", "FILE", text_value(&summarize.results),
-        "Append one JSON line per document to FILE; a rerun skips documents that FILE already has; -: as --json"},
+        "Append one JSON line per document to FILE; a rerun skips documents that FILE already has; -: the same as "
+        "--json"},
        {"--summary-format", "FORM",
         choice_value<SummaryFormat>(&summarize.format, {{"text", SummaryFormat::kText},
                                                         {"md", SummaryFormat::kMarkdown},
@@ -244,13 +246,13 @@ void Parser::add_serve() {
               "Address to listen on; any but a loopback address needs --api-key-file [127.0.0.1]"},
              {"--port", "PORT", int_value(&s->port, 0, 65535), "Port to listen on; 0: any free one [8080]"},
              {"--api-key-file", "FILE", text_value(&s->api_key_file),
-              "Keys, one a line; a request needs one of them: \"Authorization: Bearer KEY\""},
+              "Require a key from FILE, which has one a line, with each request: \"Authorization: Bearer KEY\""},
              {"--queue", "N", int_value(&s->queue, 0, 1000),
-              "Requests that may wait while another runs; those beyond get status 429 [16]"},
+              "Number of requests that may wait while another runs; further ones get status 429 [16]"},
              {"--queue-time", "SECONDS", double_value(&s->queue_seconds, 0.001, 1e6),
-              "Longest wait of a request; then it gets status 503 [600]"},
+              "Longest time that a request may wait; after it the request gets status 503 [600]"},
              {"--read-time", "SECONDS", double_value(&s->read_seconds, 0.001, 1e6),
-              "Longest time for a request to arrive, and for a client to take a piece of its answer [30]"},
+              "Longest time for a request to arrive, and for a client to accept a piece of its answer [30]"},
              {"--max-body", "SIZE", bytes_value(&s->body_bytes), "Longest body of a request [16MiB]"}});
   add_engine(*serve_app, &serve.engine, &serve.generate, &serve.output);
   add_flags(*serve_app, "Output", {quiet_flag(&serve.output)});
@@ -263,7 +265,8 @@ void Parser::add_inspect() {
       ->envname("HEADRACE_MODEL");
   add_flags(*inspect_app, "Model",
             {{"--weights", "KIND", policy_value(&inspect.weights),
-              "Print what loading with this --weights takes: keep, dtype, bf16, q8_0, q6_k, q5_k or q4_k [keep]"}});
+              "Print the size of the model when loaded with this --weights: keep, dtype, bf16, q8_0, q6_k, q5_k or "
+              "q4_k [keep]"}});
   add_flags(*inspect_app, "Prompt",
             {{"--render", "FILE", text_value(&inspect.render),
               "Print the prompt that the chat template makes of the messages in FILE, and nothing else"},

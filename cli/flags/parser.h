@@ -1,5 +1,5 @@
-// The flag table of all commands as one CLI11 application, and the values that parsing sets. args.cc runs it, manual.cc
-// prints it; shared flags are in flag_groups.h. Thread: one.
+// The flag table of all commands as one CLI11 application, and the values that parsing sets. args.cc runs it, help.cc
+// prints it, manual.h has what else is written from it; shared flags are in flag_groups.h. Thread: one.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -27,8 +27,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kFlagAlia
 struct ListDevices {};
 struct ListShapes {};
 struct HelpWithAllFlags {};
-struct PrintManual {  // prints the whole table
-  std::string (*text)(const CLI::App& app);
+struct WriteManual {
+  std::string folder;
 };
 
 // Names the command, the error and where the flags are listed. An empty command: the program itself.
@@ -104,10 +104,5 @@ struct Parser {
   Command finish_plan();
   Command finish_profile();
 };
-
-// The man page and the bash completion, both written from the flag table (manual.cc). The build runs the program to
-// make the files that `cmake --install` copies.
-std::string man_page(const CLI::App& app);
-std::string bash_completion(const CLI::App& app);
 
 }  // namespace headrace

@@ -29,14 +29,14 @@ std::vector<Flag> bench_flags(BenchOptions* o) {
 }
 
 Flag shape_flag(std::string* shape, const std::string& list) {
-  return {"--shape", "NAME", text_value(shape),
-          "Use the shape of a well-known model, or of a config.json, with random weights instead of a model" + list};
+  return {"--shape", "NAME", SetFlag(text_value(shape), shape_names()),
+          "Use a well-known model's sizes, or those of a config.json, with random weights instead of a model" + list};
 }
 
 std::vector<Flag> result_flags(OutputArgs* output, std::string* file, const std::string& variable) {
   return {{"--json", &output->json, "Print one JSON object instead of the table"},
           {"-o,--output", "FILE", text_value(file),
-           "Write the JSON object to FILE as well, which may hold an earlier result; -: as --json", variable},
+           "Also write the JSON object to FILE, which may hold an earlier result; -: the same as --json", variable},
           {"-q,--quiet", &output->quiet, "Print no progress"}};
 }
 
@@ -122,8 +122,7 @@ void Parser::add_quality() {
   QualityOptions* const options = &quality.quality;
   EngineOptions* const engine = &options->engine;
   quality_app = bench_app->add_subcommand(
-      "quality",
-      "Measure the errors of partial verification (rejected tokens, texts, hidden sentences), or the perplexity");
+      "quality", "Measure what partial verification gets wrong (tokens, texts, hidden sentences), or the perplexity");
   add_flags(*quality_app, "Model", model_flags(engine));
   add_flags(*quality_app, "Model", template_flags(engine));
   exclude_templates(*quality_app);
@@ -188,9 +187,14 @@ void Parser::add_plan() {
   PlanOptions* const options = &plan.plan;
   EngineOptions* const engine = &options->engine;
   plan_app = app.add_subcommand("plan", "Predict the memory and time of a run, without loading the model");
-  plan_app
-      ->add_option("words", plan.words, "A model or shape, a card and a context, in any order: qwen3-14b rtx4090 128K")
-      ->type_name("MODEL|SHAPE|GPU|TOKENS...");
+  std::vector<std::string> named = shape_names();
+  for (std::string& card : card_names()) named.push_back(std::move(card));
+  CLI::Option* const words =
+      plan_app
+          ->add_option("words", plan.words,
+                       "A model or shape, a card and a context, in any order: qwen3-14b rtx4090 128K")
+          ->type_name("MODEL|SHAPE|GPU|TOKENS...");
+  offer_words(words, named);
   add_flags(*plan_app, "Model", model_flags(engine, &options->shape_weights));
   add_flags(*plan_app, "Model", {shape_flag(&options->shape, " (bench --list-shapes)")});
   exclude_each_other(*plan_app, {"--model", "--shape"});
@@ -203,7 +207,7 @@ void Parser::add_plan() {
   add_list_devices(*plan_app);
   add_flags(
       *plan_app, "Rates",
-      {{"--gpu", "CARD", text_value(&options->gpu),
+      {{"--gpu", "CARD", SetFlag(text_value(&options->gpu), card_names()),
         "Plan for another GPU, from its data sheet (rtx4090, rtx3060, rtx4070laptop, l4, ...) or from its figures: "
         "vram=12GiB,bandwidth=360,link=13,tflops=25,tops=102"},
        {"--profile", "FILE", text_value(&options->profile),
@@ -268,7 +272,7 @@ void Parser::add_profile() {
   profile_app = app.add_subcommand("profile", "Measure this machine: the link to the GPU, memory, kernels, a disk");
   add_flags(
       *profile_app, "Work",
-      {{"--quick", &options->quick, "Fewer sizes and repetitions: seconds instead of most of a minute"},
+      {{"--quick", &options->quick, "Measure fewer sizes, less often: in seconds instead of most of a minute"},
        {"--disk", "DIR[:SIZE]", folder_value(&options->disk, &options->disk_file_bytes),
         "Measure the disk of DIR with a temporary file of at most SIZE [2GiB; 1GiB with --quick]"},
        {"--disk-seconds", "S", double_value(&options->disk_seconds, 0.01, 60),
@@ -279,7 +283,7 @@ void Parser::add_profile() {
             {{"--format", "FORM", choice_value<ProfileFormat>(&profile.format, formats),
               "Format of the output on stdout: table, json, csv or md [table]"},
              {"--json", &profile.output.json, "The same as --format json"},
-             {"-o,--output", "FORM|FILE", text_value(&profile.results),
+             {"-o,--output", "FORM|FILE", SetFlag(text_value(&profile.results), {"json", "csv", "md"}),
               "json, csv or md: the same as --format. FILE.json, FILE.csv or FILE.md: write that file as well; it is "
               "overwritten",
               "HEADRACE_PROFILE_OUTPUT"},

@@ -13,9 +13,9 @@ Flag weights_place_flag(EngineOptions* o) {
       choice_value<WeightsPlace>(
           &o->weights_place,
           {{"auto", WeightsPlace::kAuto}, {"device", WeightsPlace::kDevice}, {"host", WeightsPlace::kHost}}),
-      "Where the layers' weights are: auto (on the device; of a run that does not fit so, some in host memory, from "
-      "where they cross the link in every pass; of a mixture of experts, experts alone, which cross it where a step "
-      "lacks one), device or host [auto]"};
+      "Where the layers' weights are stored: auto (on the device; if they do not fit, some in host memory, from which "
+      "every pass copies them to the device; of a mixture of experts, the experts alone, of which a step copies those "
+      "that the device lacks), device or host [auto]"};
 }
 
 Flag weights_substitute_flag(EngineOptions* o) {

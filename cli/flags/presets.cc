@@ -135,12 +135,12 @@ const std::vector<Preset>& presets() {
 }
 
 Flag preset_flag(std::string* out) {
-  const SetFlag set = [out](const std::string& value) {
+  const auto set = [out](const std::string& value) {
     if (find_preset(value) == nullptr) return not_one_of(value, names());
     *out = value;
     return std::string();
   };
-  return {kName, "NAME", set,
+  return {kName, "NAME", SetFlag(set, names()),
           "Draft, tree and verification as a paper published them: specpv, specextend, longspec, triforce or magicdec; "
           "the draft is named with -md, and flags beside it win. With specpv the text may differ"};
 }

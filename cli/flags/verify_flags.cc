@@ -19,11 +19,12 @@ SetFlag percent_value(double* out) {
 }  // namespace
 
 SetFlag interval_value(int64_t* out) {
-  return [out](const std::string& value) {
+  const auto set = [out](const std::string& value) {
     if (value != "auto") return int_value(out, 1, kMaxPending)(value);
     *out = kAutoInterval;
     return std::string();
   };
+  return {set, {"auto"}};
 }
 
 SetFlag budget_value(int64_t* out) {
@@ -72,17 +73,19 @@ std::vector<Flag> verify_flags(VerifyOptions* o) {
       {"full", VerifyMode::kFull}};
   return {
       {"--verify", "MODE", choice_value<std::optional<VerifyMode>>(&o->mode, modes),
-       "How tokens are verified: lossless (against part of the KV cache, then against all of it before the text is "
-       "printed), approximate (against part of it; the text may differ), full (against all of it in every step) or "
-       "auto (lossless where the KV cache does not stay on the device, or where the flags below are given; else full; "
-       "the text is the same) [auto]"},
+       "How much of the KV cache a step reads: full (all of it), lossless (most steps part of it; tokens are verified "
+       "against all of it before they are printed, so the text is the same), approximate (most steps part of it; the "
+       "text may differ) or auto (lossless if the KV cache does not stay on the device, or if a flag below is given; "
+       "else full) [auto]"},
       {"--partial-kv", "KIND", partial_kind_value(&o->partial),
-       "What provisional steps read: int8 or int4 (a copy of the whole KV cache in fewer bits, on the device), blocks "
+       "What the steps read that do not read the whole KV cache: int8 or int4 (a copy of the whole KV cache in fewer "
+       "bits, on the device), blocks "
        "(the part of the KV cache that is most relevant), or auto (the first of these that fits) [auto]"},
       {"--partial-budget", "TOKENS", optional_budget_value(&o->budget),
        "Context tokens in the blocks of --partial-kv, besides the first and the most recent ones [4K]"},
       {"--refresh-interval", "N", interval_value(&o->interval),
-       "Provisional tokens after which a refresh reads the whole KV cache: auto, or 1 to 192. auto chooses by measured "
+       "Number of provisional tokens after which a step, a refresh, reads the whole KV cache: auto, or 1 to 192. auto "
+       "chooses by measured "
        "times; with --verify approximate it is 20 [auto]"},
       {"--max-overturned", "PERCENT", percent_value(&o->max_overturned),
        "With --verify approximate: the share of provisional tokens that refreshes may find wrong, such as 2%; above it "

@@ -1,7 +1,6 @@
 #include "runtime/commands/plan_words.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "cache/gpu_specs.h"
 #include "runtime/base/file_hints.h"
@@ -11,18 +10,6 @@
 
 namespace headrace {
 namespace {
-
-std::vector<std::string> card_names() {
-  std::vector<std::string> names;
-  for (const GpuSpec& card : known_gpus()) names.push_back(card.id);
-  return names;
-}
-
-std::vector<std::string> shape_names() {
-  std::vector<std::string> names;
-  for (const Shape& shape : known_shapes()) names.push_back(shape.name);
-  return names;
-}
 
 bool is_listed(const std::string& word, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), word) != names.end();
@@ -37,6 +24,18 @@ std::string comma_list(const std::vector<std::string>& names) {
 bool is_config(const std::string& word) { return word.ends_with(".json"); }
 
 }  // namespace
+
+std::vector<std::string> card_names() {
+  std::vector<std::string> names;
+  for (const GpuSpec& card : known_gpus()) names.push_back(card.id);
+  return names;
+}
+
+std::vector<std::string> shape_names() {
+  std::vector<std::string> names;
+  for (const Shape& shape : known_shapes()) names.push_back(shape.name);
+  return names;
+}
 
 bool is_card_word(const std::string& word) { return is_gpu(word); }
 

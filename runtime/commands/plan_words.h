@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "runtime/commands/plan.h"
 
@@ -14,6 +15,8 @@ enum class PlanWord { kCard, kShape, kModel };
 // most like it.
 PlanWord plan_word(const std::string& word);
 bool is_card_word(const std::string& word);
+std::vector<std::string> card_names();  // ids
+std::vector<std::string> shape_names();
 // Throws Error(kUsage) with such a name if --gpu or --shape are of no card or shape. Empty: not given.
 void check_plan_names(const std::string& gpu, const std::string& shape);
 

@@ -5,6 +5,7 @@
 
 #include "cache/base.h"
 #include "runtime/requests/fields.h"
+#include "runtime/requests/file_part.h"
 
 namespace headrace {
 namespace {
@@ -55,7 +56,7 @@ ordered_json message_of(const JsonFields& body, size_t index, const json& messag
   const json content = message.value("content", json());
   if (content.is_null() && !has_calls) body.refuse(kMessages, "has a message without content");
   out["content"] =
-      content.is_null() ? ordered_json() : ordered_json(text_of_content(body, kMessages, content, {"text"}));
+      content.is_null() ? ordered_json() : ordered_json(text_of_content(body, kMessages, content, {"text", "file"}));
   if (has_calls) out["tool_calls"] = tool_calls_of(body, index, *calls);
   for (const char* const key : {"name", "tool_call_id", "reasoning_content"}) {
     std::string text = member_text(message, key);
@@ -66,10 +67,29 @@ ordered_json message_of(const JsonFields& body, size_t index, const json& messag
 
 }  // namespace
 
+namespace {
+
+bool is_file(const json& part) {
+  const json type = part.is_object() ? part.value("type", json()) : json();
+  return type == "file" || type == "input_file";
+}
+
+// A file is an object of its own in a chat, and the part itself in /v1/responses. Of several, each has its name before
+// it. An empty line is between a file and what is beside it.
+void add_file(const JsonFields& body, const char* field, const json& part, bool several, std::string* text) {
+  const FilePart file = file_part(body, field, part["type"] == "file" ? part.value("file", json()) : part);
+  if (!text->empty() && !text->ends_with("\n\n")) *text += "\n\n";
+  if (several) *text += "File: " + file.name + "\n\n";
+  *text += file.text + "\n\n";
+}
+
+}  // namespace
+
 std::string text_of_content(const JsonFields& body, const char* field, const json& content,
                             std::initializer_list<std::string_view> types) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) body.refuse(field, "has a message whose content is neither a string nor a list of parts");
+  const bool several = std::count_if(content.begin(), content.end(), is_file) > 1;
   std::string text;
   for (const json& part : content) {
     const json type = part.is_object() ? part.value("type", json()) : json();
@@ -78,11 +98,16 @@ std::string text_of_content(const JsonFields& body, const char* field, const jso
     }
     const bool known =
         type.is_string() && std::find(types.begin(), types.end(), type.get<std::string>()) != types.end();
+    if (known && is_file(part)) {
+      add_file(body, field, part, several, &text);
+      continue;
+    }
     if (!known || !part.value("text", json()).is_string()) {
-      body.refuse(field, "has a part that is not text: only text is supported");
+      body.refuse(field, "has a part that is not text: only text and files are supported");
     }
     text += part["text"].get<std::string>();
   }
+  if (!content.empty() && is_file(content.back())) text.erase(text.find_last_not_of('\n') + 1);
   return text;
 }
 

@@ -1,4 +1,5 @@
-// The messages of a chat request as a conversation. Pure; any thread. Included by .cc files only.
+// The messages of a chat request as a conversation. Pure, but for the converters of files; any thread. Included by .cc
+// files only.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,8 +9,8 @@
 
 namespace headrace {
 
-// A string, or the texts of a list of parts, {"type": "text", "text"}, of which the types are named. Throws
-// Error(kBadInput) that names `field`.
+// A string, or the texts of a list of parts, {"type": "text", "text"}, of which the types are named; of the types
+// "file" and "input_file" that of file_part.h. Throws Error(kBadInput) that names `field` or the file.
 std::string text_of_content(const JsonFields& body, const char* field, const nlohmann::json& content,
                             std::initializer_list<std::string_view> types);
 

@@ -40,7 +40,7 @@ void add_message(const JsonFields& body, size_t index, const json& item, ordered
                 "has the role " + shown(role) + ": only system, developer, user and assistant are supported");
   }
   const std::string text =
-      text_of_content(body, kInput, item.value("content", json()), {"input_text", "output_text", "text"});
+      text_of_content(body, kInput, item.value("content", json()), {"input_text", "output_text", "text", "input_file"});
   messages->push_back({{"role", role}, {"content", text}});
 }
 
@@ -52,7 +52,8 @@ void add_item(const JsonFields& body, size_t index, const json& item, ordered_js
   } else if (type == "function_call") {
     add_call(body, index, item, messages);
   } else if (type == "function_call_output") {
-    const std::string text = text_of_content(body, kInput, item.value("output", json()), {"input_text", "text"});
+    const std::string text =
+        text_of_content(body, kInput, item.value("output", json()), {"input_text", "text", "input_file"});
     messages->push_back(
         {{"role", "tool"}, {"content", text}, {"tool_call_id", needed_text(body, index, item, "call_id")}});
   } else if (type != "reasoning") {  // the model's own of answers before, which templates leave out

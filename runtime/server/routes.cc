@@ -3,6 +3,7 @@
 #include <new>
 #include <string_view>
 
+#include "runtime/requests/file_part.h"
 #include "runtime/server/access.h"
 #include "runtime/server/json_response.h"
 #include "runtime/server/page.h"
@@ -10,7 +11,8 @@
 namespace headrace {
 namespace {
 
-constexpr std::string_view kModels = "/v1/models", kTokenize = "/tokenize", kEmbeddings = "/v1/embeddings";
+constexpr std::string_view kModels = "/v1/models", kTokenize = "/tokenize", kDocument = "/document",
+                           kEmbeddings = "/v1/embeddings";
 
 std::vector<std::string> checked_keys(const ServerOptions& options) {
   if (!options.api_key_file.empty()) return read_api_keys(options.api_key_file);
@@ -22,7 +24,7 @@ std::vector<std::string> checked_keys(const ServerOptions& options) {
   return {};
 }
 
-bool takes_posts(const std::string& path) { return path == kTokenize || request_kind(path); }
+bool takes_posts(const std::string& path) { return path == kTokenize || path == kDocument || request_kind(path); }
 
 // What a browser asks before it sends a request of a page of another origin. It sends no key with the question.
 HttpResponse preflight(const HttpRequest& request) {
@@ -126,11 +128,12 @@ HttpAnswer Routes::at_end(const HttpRequest& request) {
 }
 
 HttpAnswer Routes::post(const HttpRequest& request) {
-  if (request.path == kTokenize) {
+  if (request.path == kTokenize || request.path == kDocument) {
     RequestMemory::Share share;
     if (const std::optional<Failure> refused = memory_.take(request.body.size(), &share))
       return failure_response(*refused);
-    return json_response(model_.tokenize(request.body));
+    return json_response(request.path == kDocument ? file_text_json(request.body, "request")
+                                                   : model_.tokenize(request.body));
   }
   const std::optional<RequestKind> kind = request_kind(request.path);
   CHECK(kind.has_value(), "path=", request.path);

@@ -62,6 +62,8 @@ std::string read_document(const std::string& path, const ReadOptions& options = 
 // The same for a document in any format: of PDF, DOCX, ODT, EPUB, HTML and RTF the text that a converter makes of it
 // (document_format.h), which the limit is for. Such a file may have kMaxDocumentBytes.
 std::string document_text(const std::string& path, const ReadOptions& options = {});
+// The same of what has been read; `name` is for errors, and its suffix tells HTML from text.
+std::string text_of_document(const std::string& name, std::string content, const ReadOptions& options = {});
 
 // The offset of the first byte that is not UTF-8.
 std::optional<size_t> first_bad_utf8(std::string_view text);

@@ -109,6 +109,11 @@ std::string document_text(const std::string& path, const ReadOptions& options) {
   std::string text = read_stream(
       path, [&](uint64_t bytes) { check_document_size(name, bytes, bytes > most.bytes ? options.limit : most); },
       options.interrupt);
+  return text_of_document(name, std::move(text), options);
+}
+
+std::string text_of_document(const std::string& name, std::string content, const ReadOptions& options) {
+  std::string text = std::move(content);
   const DocumentFormat format = document_format(name, std::string_view(text).substr(0, kFormatHeadBytes));
   refuse_office(name, format);
   if (is_converted(format)) {

@@ -1,4 +1,4 @@
-// The man page and the bash completion have every flag of every command, as the help lists them.
+// The man pages and the completions of bash, fish and zsh have every flag of every command, as the help lists them.
 #include <gtest/gtest.h>
 #include <stdio.h>
 
@@ -88,76 +88,155 @@ std::string joined(const Words& command) {
   return text;
 }
 
-TEST(Manual, TheManPageHasEveryFlagOfEveryCommand) {
-  const std::string page = std::regex_replace(printed({"--print-man-page"}), std::regex(R"(\\-)"), "-");
-  EXPECT_EQ(page.rfind(".TH HEADRACE 1", 0), 0u);
-  EXPECT_EQ(page.find("--print-man-page"), page.npos);  // hidden
+// What --write-manual writes.
+class Manual : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TemporaryFolder;
+    EXPECT_EQ(printed({"--write-manual", folder_->path()}), "");
+  }
+  static void TearDownTestSuite() {
+    delete folder_;
+    folder_ = nullptr;
+  }
+
+  static TemporaryFolder* folder_;
+};
+
+TemporaryFolder* Manual::folder_ = nullptr;
+
+std::string with_dashes(const Words& command) { return std::regex_replace(joined(command), std::regex(" "), "-"); }
+
+TEST_F(Manual, EachCommandHasAManPageWithAllOfItsFlags) {
   EXPECT_EQ(commands().size(), 17u);
   for (const Words& command : commands()) {
-    std::string name = joined(command);
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
-    const size_t begin = page.find(".SH \"" + name + "\"\n");
-    ASSERT_NE(begin, page.npos) << name;
-    const std::string section = page.substr(begin, page.find("\n.SH", begin) - begin);
+    const std::string name = with_dashes(command);
+    const std::string page = std::regex_replace(folder_->read("man1/" + name + ".1"), std::regex(R"(\\-)"), "-");
+    EXPECT_NE(page.find(".SH NAME\n" + name + " - "), page.npos) << name;
+    EXPECT_EQ(page.find("--write-manual"), page.npos);  // hidden
     const Words flags = flags_of(command);
     EXPECT_FALSE(flags.empty()) << name;
-    for (const std::string& flag : flags) {
-      EXPECT_NE(section.find("\\fB" + flag + "\\fR"), section.npos) << name << " " << flag;
+    for (const std::string& flag : flags)
+      EXPECT_NE(page.find("\\fB" + flag + "\\fR"), page.npos) << name << " " << flag;
+    for (const std::string& each : below(command)) {
+      EXPECT_NE(page.find("\\fB" + name + "-" + each + "\\fR(1)"), page.npos) << name << " " << each;
     }
   }
+  const std::string generate = folder_->read("man1/headrace-generate.1");
   for (const char* text :
-       {"\\fB-ctk\\fR", "\\fBHEADRACE_CTX_SIZE\\fR", "[256].\nEnvironment: ", ".SH \"EXIT STATUS\""}) {
-    EXPECT_NE(page.find(text), page.npos) << text;
+       {"\\fB\\-ctk\\fR", "\\fBHEADRACE_CTX_SIZE\\fR", "[256].\nEnvironment: ", "\\fBheadrace\\fR(1)"}) {
+    EXPECT_NE(generate.find(text), generate.npos) << text;
   }
+  EXPECT_NE(folder_->read("man1/headrace.1").find(".SH \"EXIT STATUS\""), std::string::npos);
+  const std::string plan = folder_->read("man1/headrace-plan.1");
+  EXPECT_NE(plan.find(".SS Arguments\n.TP\n\\fIMODEL|SHAPE|GPU|TOKENS...\\fR"), plan.npos);
 }
 
-TEST(Manual, GroffFindsNothingWrongWithTheManPage) {
+TEST_F(Manual, GroffFindsNothingWrongWithTheManPages) {
   if (shell("command -v groff").empty()) GTEST_SKIP() << "groff is not installed";
-  TemporaryFolder folder;
-  folder.write("headrace.1", printed({"--print-man-page"}));
-  EXPECT_EQ(shell("groff -man -Tutf8 -ww " + folder / "headrace.1" + " >/dev/null"), "");
+  EXPECT_EQ(shell("for page in " + *folder_ / "man1/*.1" + "; do groff -man -Tutf8 -ww $page >/dev/null; done"), "");
 }
 
-class Completion {
- public:
-  Completion() { folder_.write("completion", printed({"--print-completion"})); }
+TEST_F(Manual, AFolderThatCannotBeWrittenIsNamed) {
+  folder_->write("file", "");
+  const Finished finished = run_program({"--write-manual", *folder_ / "file"});
+  EXPECT_EQ(finished.exit_code, 5);
+  EXPECT_NE(finished.err.find("file/man1/headrace.1"), std::string::npos) << finished.err;
+}
 
-  // What bash offers behind these words, the last of which may be unfinished.
-  Words offered(const Words& words) const {
-    std::string line = "COMP_WORDS=(headrace";
-    for (const std::string& word : words) line += " '" + word + "'";
-    line += "); COMP_CWORD=" + std::to_string(words.size()) + "; _headrace; echo \"${COMPREPLY[@]}\"";
-    folder_.write("ask", ". " + folder_ / "completion" + "\n" + line + "\n");
-    std::istringstream in(shell("bash -u " + folder_ / "ask"));
+// A shell, asked what it offers behind the words of a line, the last of which may be unfinished.
+struct Shell {
+  const char* name;
+  std::string (*ask)(const TemporaryFolder& folder, const Words& words);
+};
+
+std::string ask_bash(const TemporaryFolder& folder, const Words& words) {
+  std::string line = "COMP_WORDS=(headrace";
+  for (const std::string& word : words) line += " '" + word + "'";
+  line += "); COMP_CWORD=" + std::to_string(words.size()) + "; _headrace; echo \"${COMPREPLY[@]}\"";
+  folder.write("ask", ". " + folder / "headrace.bash" + "\n" + line + "\n");
+  return shell("bash -u " + folder / "ask");
+}
+
+std::string ask_fish(const TemporaryFolder& folder, const Words& words) {
+  folder.write("ask", "source " + folder / "headrace.fish" + "\ncomplete -C \"" + joined(words) + "\" | cut -f 1\n");
+  return shell("cd " + folder / "empty" + " && HOME=" + folder / "empty" + " fish --no-config " + folder / "ask");
+}
+
+std::string ask_zsh(const TemporaryFolder& folder, const Words& words) {
+  return shell("cd " + folder / "empty" + " && HOME=$PWD zsh -f " HEADRACE_SOURCE_DIR "/tests/cli/zsh_offers.zsh " +
+               folder.path() + " \"" + joined(words) + "\"");
+}
+
+class Completion : public Manual, public ::testing::WithParamInterface<Shell> {
+ protected:
+  void SetUp() override {
+    if (shell(std::string("command -v ") + GetParam().name).empty())
+      GTEST_SKIP() << GetParam().name << " is not installed";
+    folder_->write("empty/.keep", "");
+  }
+
+  static Words offered(const Words& words) {
+    std::istringstream in(GetParam().ask(*folder_, words));
     Words offers;
     for (std::string word; in >> word;) offers.push_back(word);
     std::sort(offers.begin(), offers.end());
     return offers;
   }
-
- private:
-  TemporaryFolder folder_;
 };
 
-TEST(Manual, BashCompletesEveryFlagOfEveryCommand) {
-  const Completion completion;
+TEST_P(Completion, HasEveryFlagOfEveryCommand) {
   for (const Words& command : commands()) {
     Words asked = command;
     asked.emplace_back("-");
-    const Words offers = completion.offered(asked);
+    const Words offers = offered(asked);
     for (const std::string& flag : flags_of(command)) {
       EXPECT_TRUE(std::binary_search(offers.begin(), offers.end(), flag)) << joined(command) << " " << flag;
     }
-    asked.back() = "";
+    if (below(command).empty()) continue;
     Words names = below(command);
+    asked.back() = "";
     std::sort(names.begin(), names.end());
-    EXPECT_EQ(completion.offered(asked), names) << joined(command);
+    EXPECT_EQ(offered(asked), names) << joined(command);
   }
-  EXPECT_EQ(completion.offered({"generate", "-m", "x", "--ch"}), (Words{"--chat-template", "--chat-template-file"}));
-  EXPECT_EQ(completion.offered({"generate", "-ct"}), (Words{"-ctk", "-ctv"}));
-  EXPECT_EQ(completion.offered({"bench", "quality", "--budg"}), Words{"--budgets"});
-  EXPECT_EQ(completion.offered({"bench", "-m", "quality", "--budg"}), Words());  // a model's name
-  EXPECT_EQ(completion.offered({"summarize", "a"}), Words());                    // files, which bash lists
+  EXPECT_EQ(offered({"generate", "-m", "x", "--ch"}), (Words{"--chat-template", "--chat-template-file"}));
+  EXPECT_EQ(offered({"bench", "quality", "--budg"}), Words{"--budgets"});
+}
+
+TEST_P(Completion, HasTheValuesOfAFlag) {
+  EXPECT_EQ(offered({"generate", "--kv", ""}), (Words{"auto", "device", "host"}));
+  EXPECT_EQ(offered({"bench", "--kv", "d"}), Words{"device"});
+  EXPECT_EQ(offered({"chat", "--verify", ""}), (Words{"approximate", "auto", "full", "lossless"}));
+  EXPECT_EQ(offered({"plan", "--gpu", "rtx3060"}), (Words{"rtx3060", "rtx3060ti"}));
+  EXPECT_EQ(offered({"bench", "--shape", "qwen3-1"}), (Words{"qwen3-1.7b", "qwen3-14b"}));
+  EXPECT_EQ(offered({"plan", "rtx4070t"}), (Words{"rtx4070ti", "rtx4070tisuper"}));
+  EXPECT_EQ(offered({"serve", "--spec-type", "draft-e"}), Words{"draft-eagle3"});
+  EXPECT_EQ(offered({"summarize", "--summary-format", "j"}), Words{"jsonl"});
+  EXPECT_EQ(offered({"generate", "--temp", ""}), Words());  // a number
+  EXPECT_EQ(offered({"summarize", "nothing"}), Words());    // a file, of which the folder has none
+}
+
+INSTANTIATE_TEST_SUITE_P(Shells, Completion,
+                         ::testing::Values(Shell{"bash", ask_bash}, Shell{"fish", ask_fish}, Shell{"zsh", ask_zsh}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(Manual, BashDividesFlagsAtEqualsSigns) {
+  const auto offered = [](const Words& words) { return ask_bash(*folder_, words); };
+  EXPECT_EQ(offered({"generate", "--kv", "="}), "auto device host\n");
+  EXPECT_EQ(offered({"generate", "--kv", "=", "h"}), "host\n");
+  EXPECT_EQ(offered({"generate", "-ct"}), "-ctk -ctv\n");
+  EXPECT_EQ(offered({"bench", "-m", "quality", "--budg"}), "\n");  // a model's name
+}
+
+// Where a shell is not installed its file is checked by what it says.
+TEST_F(Manual, EachCompletionHasTheDescriptionsOfTheFlags) {
+  for (const char* file : {"_headrace", "headrace.fish"}) {
+    const std::string text = folder_->read(file);
+    for (const char* part : {"Where the KV cache is stored", "auto device host", "rtx3060", "qwen3-14b",
+                             "Summarize documents, one after another"}) {
+      EXPECT_NE(text.find(part), text.npos) << file << ": " << part;
+    }
+  }
 }
 
 }  // namespace

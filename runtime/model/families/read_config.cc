@@ -133,9 +133,6 @@ const GgufForm& gguf_form(const GgufFile& file) {
 ModelConfig gguf_config(const GgufFile& file, const ByteSource& bytes) {
   const GgufForm& form = gguf_form(file);
   const GgufSource source = {file, bytes, GgufFields(file), form.architecture};
-  if (const int64_t parts = source.fields.integer_or("split.count", 0, 65535, 0); parts > 1)
-    source.fields.refuse("split.count", str(parts, ": a file split into parts is not supported"),
-                         "merge the parts into one file");
   ModelConfig config;
   config.family = form.architecture;
   form.read(source, &config);

@@ -7,6 +7,7 @@
 #include "runtime/model/convert.h"
 #include "runtime/model/decoder_tensors.h"
 #include "runtime/model/families/read_config.h"
+#include "runtime/model/files/gguf_parts.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/files/tensor_parts.h"
 #include "runtime/model/gguf/dequantize.h"
@@ -23,9 +24,9 @@ class GgufCheckpoint final : public Checkpoint {
   void read_blocks(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, void* dst) const override;
   ByteRange stored_range(const TensorInfo& tensor) const override {
     const GgufTensor& from = stored(tensor).tensor;
-    return {&input_, from.begin, from.bytes};
+    return input_.range(from.begin, from.bytes);
   }
-  std::vector<FileStamp> files() const override { return {input_.stamp()}; }
+  std::vector<FileStamp> files() const override { return input_.stamps(); }
   DType natural_dtype() const override;
   Tokenizer load_tokenizer() const override { return Tokenizer::from_vocabulary(gguf_vocabulary(file_)); }
   std::string chat_template() const override { return GgufFields(file_).string_or("tokenizer.chat_template", ""); }
@@ -39,19 +40,13 @@ class GgufCheckpoint final : public Checkpoint {
   void read_plain(const GgufTensor& from, uint64_t begin, int64_t count, DType type, void* dst) const;
   void read_ordered(const Stored& from, int64_t row_begin, int64_t row_end, char* out) const;
 
-  InputFile input_;
-  GgufFile file_;
+  GgufParts input_;
+  const GgufFile& file_;
   std::vector<Stored> stored_;  // beside tensors()
 };
 
-GgufCheckpoint::GgufCheckpoint(const std::string& path) : input_(path) {
+GgufCheckpoint::GgufCheckpoint(const std::string& path) : input_(path), file_(input_.header()) {
   path_ = path;
-  if (input_.size() == 0) throw_error(ExitCode::kBadInput, path, "is empty (0 bytes)");
-  const std::string begin = input_.text(0, std::min<uint64_t>(8, input_.size()));
-  if (!begin.starts_with("GGUF"))
-    throw_error(ExitCode::kBadInput, path, "is not a GGUF file: it begins with \"" + printable(begin) + "\"",
-                "give a Hugging Face directory (not a file in it) or a .gguf file");
-  file_ = parse_gguf(input_);
   format_ = str("GGUF v", file_.version);
   const GgufForm& form = gguf_form(file_);
   config_ = gguf_config(file_, input_);

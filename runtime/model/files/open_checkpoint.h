@@ -12,7 +12,8 @@ namespace headrace {
 // ~/.cache/huggingface). Throws Error(kBadInput) that names the file and the value.
 std::unique_ptr<Checkpoint> open_checkpoint(const std::string& model);
 
-// GGUF: Hugging Face names and row order, weights dequantised as they are read.
+// GGUF: Hugging Face names and row order, weights dequantised as they are read. A part of a split model opens all of
+// them.
 std::unique_ptr<Checkpoint> open_gguf(const std::string& path);
 // config.json, generation_config.json, the weight files (tensor_files.h), tokenizer.json, the chat template.
 std::unique_ptr<Checkpoint> open_hf_directory(const std::string& directory);

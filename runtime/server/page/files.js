@@ -11,6 +11,9 @@ function decode(bytes) {
   return text;
 }
 
+const isMarkup = (name, text) =>
+  /\.(html?|xhtml|rtf)$/i.test(name) || /^\s*(<!doctype html|<html[\s>]|\{\\rtf)/i.test(text);
+
 async function readFile(file) {
   let bytes;
   try {
@@ -18,12 +21,11 @@ async function readFile(file) {
   } catch {
     throw new Error(`${file.name} cannot be read. A folder has to be given file by file.`);
   }
-  let text;
+  let text = null;
   try {
     text = decode(bytes);
-  } catch {
-    throw new Error(`${file.name} is not text. Convert it, or use headrace summarize, which reads PDF and DOCX.`);
-  }
+  } catch { /* not text: the server may convert it */ }
+  if (text === null || isMarkup(file.name, text)) text = await convertFile(file.name, bytes);
   if (!text.trim()) throw new Error(`${file.name} is empty.`);
   return text;
 }

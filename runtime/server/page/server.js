@@ -62,6 +62,18 @@ async function countTokens(text) {
   return (await (await request("tokenize", { body: JSON.stringify({ content: text }) })).json()).tokens.length;
 }
 
+// The text of a file that is no plain text, as the server's converters make it.
+async function convertFile(name, bytes) {
+  const url = await new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(new Blob([bytes]));
+  });
+  const response = await request("document", { body: JSON.stringify({ filename: name, file_data: url }) });
+  return (await response.json()).text;
+}
+
 // Requests that wait, or 0 if the server does not say.
 async function waitingRequests() {
   try {

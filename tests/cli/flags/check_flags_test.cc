@@ -19,15 +19,15 @@ std::string of_generate(std::vector<std::string> more) {
 
 TEST(CheckFlags, NameWhatHeadraceDoesInPlaceOfLlamaCpp) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{"-ngl", "99"}, "-ngl is a flag of llama.cpp. Here all weights are on the GPU"},
+      {{"-ngl", "99"}, "-ngl is a flag of llama.cpp. Here weights are on the GPU as far as they fit"},
       {{"--n-gpu-layers=99"}, "--n-gpu-layers is a flag of llama.cpp"},
       {{"-fa"}, "-fa is a flag of llama.cpp. Here attention"},
       {{"-hf", "org/name"}, "hf download ORG/NAME, then -m ORG/NAME"},
       {{"-b", "512"}, "-b is a flag of llama.cpp"},
       {{"-ub", "512"}, "-ub is a flag of llama.cpp"},
       {{"--mlock"}, "--host-mem SIZE limits pinned memory"},
-      {{"-ot", "exps=CPU"}, "try --weights q4_k"},
-      {{"--n-cpu-moe", "4"}, "all weights are on one device"},
+      {{"-ot", "exps=CPU"}, "are streamed from host memory"},
+      {{"--n-cpu-moe", "4"}, "--weights-place host"},
       {{"-np", "4"}, "one sequence runs at a time"},
   };
   for (const auto& [flags, wanted] : cases) EXPECT_NE(of_generate(flags).find(wanted), std::string::npos) << wanted;

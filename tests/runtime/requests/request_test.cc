@@ -111,6 +111,52 @@ TEST(Requests, ImagesAreRefusedByName) {
   }
 }
 
+json file_message(const std::vector<json>& parts) { return {{{"role", "user"}, {"content", parts}}}; }
+
+json file_part(const std::string& name, const std::string& data) {
+  return {{"type", "file"}, {"file", {{"filename", name}, {"file_data", data}}}};
+}
+
+std::string user_text(const json& line) {
+  return parse(line).request.conversation.messages.back()["content"].get<std::string>();
+}
+
+// As the openai package sends it: a data URL in base64.
+TEST(Requests, AFileIsItsText) {
+  const json ask = {{"type", "text"}, {"text", "What is it?"}};
+  json line = chat();
+  line["body"]["messages"] = file_message({file_part("a.txt", "data:text/plain;base64,V2F0ZXIgdHVybnMu"), ask});
+  EXPECT_EQ(user_text(line), "Water turns.\n\nWhat is it?");
+  line["body"]["messages"] = file_message({ask, file_part("a.txt", "V2F0ZXIgdHVybnMu")});
+  EXPECT_EQ(user_text(line), "What is it?\n\nWater turns.");
+  line["body"]["messages"] = file_message({file_part("a.txt", "YQ=="), file_part("b.txt", "YmI"), ask});
+  EXPECT_EQ(user_text(line), "File: a.txt\n\na\n\nFile: b.txt\n\nbb\n\nWhat is it?");
+}
+
+TEST(Requests, AFileThatCannotBeReadIsNamed) {
+  struct Case {
+    json part;
+    std::string where, says;
+  };
+  const auto with = [](const json& file) { return json{{"type", "file"}, {"file", file}}; };
+  const std::vector<Case> cases = {
+      {file_part("a.pdf", "data:application/pdf;base64,%%"), "a.pdf", "has file_data that is not base64"},
+      {file_part("a.txt", "data:text/plain,abc"), "a.txt", "has a data URL that is not in base64"},
+      {file_part("a.txt", "YWJj/w=="), "a.txt", "is not UTF-8 text: byte 0xff at offset 3"},
+      {file_part("a.txt", "IA=="), "a.txt", "is empty"},
+      {file_part("a.xls", "0M8R4KGxGuEA"), "a.xls", "is an office file that cannot be converted"},
+      {with({{"file_id", "file-1"}}), "in: line 7", "by file_id: this program keeps no files"},
+      {with({{"file_url", "http://a/b"}}), "in: line 7", "by file_url: this program fetches nothing"},
+      {with({{"filename", "a"}}), "in: line 7", "without file_data"},
+      {with("a"), "in: line 7", "has a file that is not an object"},
+      {{{"type", "file"}}, "in: line 7", "has a file that is not an object"}};
+  for (const Case& bad : cases) {
+    json line = chat();
+    line["body"]["messages"] = file_message({bad.part});
+    expect_error(ExitCode::kBadInput, bad.where, {bad.says}, [&line] { parse(line); });
+  }
+}
+
 // A chat has a switch and a number, a completion has the number alone.
 TEST(Requests, LogProbabilitiesAreAskedForInTwoWays) {
   const auto top_of = [](json line, const json& more) {
@@ -223,7 +269,7 @@ TEST(Requests, AreRefusedByTheNameOfTheField) {
        "has an image (\"image_url\")"},
       {{"body", "messages"},
        {{{"role", "user"}, {"content", {{{"type", "input_audio"}, {"input_audio", "x"}}}}}},
-       "only text is supported"},
+       "only text and files are supported"},
       {{"body", "max_tokens"}, 0, "body.max_tokens 0 must be a whole number from 1"},
       {{"body", "temperature"}, 2.5, "body.temperature 2.5 must be from 0 to 2"},
       {{"body", "top_p"}, 0, "body.top_p 0 must be"},

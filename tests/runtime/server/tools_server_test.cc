@@ -194,6 +194,33 @@ TEST_F(ToolServerTest, ResponsesAreTheAnswersOfChats) {
   EXPECT_EQ(last["output"][0]["content"], whole["output"][0]["content"]);
 }
 
+// A file is sent as OpenAI's clients do, and the answer is that to its text.
+TEST_F(ToolServerTest, AFileIsReadAsItsText) {
+  const std::string data = "data:text/plain;base64,V2F0ZXIgdHVybnMu", text = "Water turns.\n\nSay it.";
+  const auto chat = [](const json& content) {
+    return json{{"model", "m"}, {"messages", {{{"role", "user"}, {"content", content}}}}, {"max_tokens", 8}};
+  };
+  const json file = {{"filename", "a.txt"}, {"file_data", data}}, ask = {{"type", "text"}, {"text", "Say it."}};
+  const json with_file = answer("/v1/chat/completions", chat({{{"type", "file"}, {"file", file}}, ask}));
+  const json with_text = answer("/v1/chat/completions", chat(text));
+  EXPECT_EQ(with_file["choices"], with_text["choices"]);
+  EXPECT_EQ(with_file["usage"]["prompt_tokens"], with_text["usage"]["prompt_tokens"]);
+
+  const json input = {{{"role", "user"},
+                       {"content",
+                        {{{"type", "input_file"}, {"filename", "a.txt"}, {"file_data", data}},
+                         {{"type", "input_text"}, {"text", "Say it."}}}}}};
+  const json by_file = answer(kResponsePath, {{"model", "m"}, {"input", input}, {"max_output_tokens", 8}});
+  const json by_text = answer(kResponsePath, {{"model", "m"}, {"input", text}, {"max_output_tokens", 8}});
+  EXPECT_EQ(by_file["output"][0]["content"], by_text["output"][0]["content"]);
+  EXPECT_EQ(by_file["usage"], by_text["usage"]);
+
+  EXPECT_EQ(answer("/document", file), (json{{"text", "Water turns."}}));
+  for (const json& body : {json{{"filename", "a.pdf"}, {"file_data", "%"}}, json{{"filename", "a.pdf"}, {"x", 1}}}) {
+    EXPECT_EQ(answer("/document", body, 400)["error"]["code"], "bad_input") << body;
+  }
+}
+
 TEST_F(ToolServerTest, AResponseCallsATool) {
   const json body = {{"model", "m"},
                      {"input", {{{"role", "user"}, {"content", {{{"type", "input_text"}, {"text", "Weather?"}}}}}}},

@@ -187,6 +187,7 @@ TEST(DocumentText, OfAPdfIsThatOfItsPages) {
   TemporaryFolder folder;
   EXPECT_EQ(document_text(folder.write("a.pdf", kTextPdf)).substr(0, 21), "Water turns the wheel");
   EXPECT_EQ(document_text(folder.write("-nodash", kTextPdf)).substr(0, 21), "Water turns the wheel");
+  EXPECT_EQ(text_of_document("a", kTextPdf).substr(0, 21), "Water turns the wheel");
 }
 
 TEST(DocumentText, OfOfficeFilesBooksAndPagesHasNoMarkup) {

@@ -110,7 +110,7 @@ std::vector<GgufRow> gguf_rows() {
        "a\\x00b"},
       {"a shape that the config denies",
        tensor([](W::Tensor& t) { std::swap(t.dimensions[0], t.dimensions[1]); }, embedding), "[32, 8]"},
-      {"split into parts", [](W& w) { w.add_u32("split.count", 3); }, "split.count 3"},
+      {"split into parts", [](W& w) { w.add_u32("split.count", 3); }, "is part 1 of 3 by its metadata"},
       {"a mixture of experts", [](W& w) { w.add_u32("llama.expert_count", 8); }, "llama.expert_count 8"},
       {"part rotary", [](W& w) { w.add_u32("llama.rope.dimension_count", 8); }, "llama.rope.dimension_count 8"},
       {"odd heads", [](W& w) { w.add_u32("llama.attention.key_length", 15); }, "15"},

@@ -278,16 +278,9 @@ TEST(HubCache, ASnapshotOfGgufFilesIsItsOnlyOneOrAChoice) {
   folder.write("models--org--m/snapshots/abc/m-Q8_0.gguf", "GGUF");
   testing_support::expect_error(
       ExitCode::kBadInput, snapshot,
-      {"has 2 GGUF files", "\n  " + snapshot + "/m-Q4_K_M.gguf\n  " + snapshot + "/m-Q8_0.gguf"},
+      {"has 2 GGUF models", "\n  " + snapshot + "/m-Q4_K_M.gguf\n  " + snapshot + "/m-Q8_0.gguf"},
       [] { open_checkpoint("org/m"); });
   EXPECT_EQ(open_checkpoint(snapshot + "/m-Q4_K_M.gguf")->path(), snapshot + "/m-Q4_K_M.gguf");
-}
-
-TEST(OpenCheckpoint, NamesWhatJoinsTheParts) {
-  const TemporaryFolder folder;
-  const std::string part = folder.write("m-00001-of-00003.gguf", "GGUF");
-  testing_support::expect_error(ExitCode::kBadInput, part, {"is one of 3 parts", "llama-gguf-split --merge"},
-                                [&] { open_checkpoint(part); });
 }
 
 TEST(HubCache, RefusesRevisionsThatLeadAstray) {
