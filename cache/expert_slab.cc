@@ -80,34 +80,38 @@ std::optional<MemoryPlan> plan_with_experts(const PlanInput& input, const PlanBe
   const auto layers = static_cast<int64_t>(experts.layers.size());
   const int64_t asked = input.ring.expert_slots > 0 ? input.ring.expert_slots : experts.count;
   const int64_t least_slots = std::min({experts.count, experts.used, asked});
-  const auto least = [&](int64_t leave) { return beside(with_experts(input, leave, least_slots)); };
-  const std::optional<MemoryPlan> all = least(layers);
+  const auto least = [&](const PlanInput& in, int64_t leave) { return beside(with_experts(in, leave, least_slots)); };
+  PlanInput roomy = input;  // the host may have room for the experts of some layers, and not for those of all
+  roomy.host_free = roomy.total_free = UINT64_MAX;
+  const std::optional<MemoryPlan> all = least(roomy, layers);
   if (!all) return std::nullopt;
-  const auto most_slots = [&](const MemoryPlan& plan) { return with_most_slots(input, plan, beside); };
-  if (input.weights.all_in_host) return most_slots(*all);
   // Rows that stay where all experts have left stay anyway.
-  const auto fits = [&](int64_t leave) {
-    std::optional<MemoryPlan> plan = least(leave);
+  const auto fits = [&](const PlanInput& in, int64_t leave) {
+    std::optional<MemoryPlan> plan = least(in, leave);
     if (plan && plan->resident_segments < all->resident_segments) plan.reset();
     return plan;
   };
+  std::optional<MemoryPlan> best;
+  const auto consider = [&](int64_t leave) {
+    const std::optional<MemoryPlan> plan = fits(input, leave);
+    if (!plan) return false;
+    MemoryPlan there = with_most_slots(input, *plan, beside);
+    if (!best || run_bytes(input, there) < run_bytes(input, *best)) best = std::move(there);
+    return true;
+  };
   const int64_t left = input.weights.experts_alone ? input.weights.least_in_host : 0;
-  if (left > 0) {  // another placement would load them again
-    if (const std::optional<MemoryPlan> same = fits(left)) return most_slots(*same);
-  }
-  int64_t low = left, high = layers;  // the fewest layers with which it fits
+  if (left > 0 && !input.weights.all_in_host && consider(left)) return best;  // another placement would load them again
+  consider(layers);
+  if (input.weights.all_in_host) return best;
+  int64_t low = left, high = layers;  // the fewest layers with which it fits the device
   while (low + 1 < high) {
     const int64_t middle = low + (high - low) / 2;
-    (fits(middle) ? high : low) = middle;
+    (fits(roomy, middle) ? high : low) = middle;
   }
-  MemoryPlan best = most_slots(*all);
   const int64_t step = std::max<int64_t>(1, layers / kTriedPlacements);
   for (int64_t leave = layers; leave > high;) {
     leave = std::max(high, leave - step);
-    const std::optional<MemoryPlan> plan = fits(leave);
-    if (!plan) continue;
-    MemoryPlan there = most_slots(*plan);
-    if (run_bytes(input, there) < run_bytes(input, best)) best = std::move(there);
+    consider(leave);
   }
   return best;
 }

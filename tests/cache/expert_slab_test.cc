@@ -145,6 +145,20 @@ TEST(PlannerOfExperts, WholeLayersLeaveWhereTheRestHasNoRoom) {
   EXPECT_FALSE(try_plan(in));
 }
 
+// Fewer layers have slabs, down to the fewest with which the device has room, before whole layers leave.
+TEST(PlannerOfExperts, AHostWithLittleRoomHasTheExpertsOfFewerLayers) {
+  PlanInput in = mixture(14 * kGiB, 16384, 8192);
+  EXPECT_EQ(make_plan(in).host_weights_layers, 40);
+  for (const uint64_t host : {18 * kGiB, 14 * kGiB, 12 * kGiB}) {
+    in.host_free = host;
+    const MemoryPlan plan = make_plan(in);
+    EXPECT_TRUE(plan.host_experts_alone) << host;
+    EXPECT_LT(plan.host_weights_layers, 40) << host;
+    EXPECT_LE(plan.host_total_bytes, host);
+    EXPECT_LE(plan.all_vram_bytes(), in.vram_free);
+  }
+}
+
 TEST(PlannerOfExperts, HostMeansAllExperts) {
   PlanInput in = mixture(64 * kGiB);
   in.weights.all_in_host = true;
