@@ -283,9 +283,9 @@ TEST(Planner, RemaindersAreThoseOfRowsInHostMemory) {
 // Where layers read the rows of others, prefill keeps the last rows of both kinds.
 TEST(Planner, RowsThatLaterLayersReadHaveABufferOfTheirOwn) {
   PlanInput in = llama_8b(61440, 61696);
-  in.window_rows = in.rows;
-  in.window_rows.layers = 8;
-  in.window_rows.kv_heads *= 2;
+  in.windows.rows = in.rows;
+  in.windows.rows.layers = 8;
+  in.windows.rows.kv_heads *= 2;
   const uint64_t rows = segments_bytes(in.rows, 0, segments_for(61440));
   EXPECT_EQ(make_plan(in).layer_buffer_bytes, 2 * rows);
   in.two_buffers = true;
