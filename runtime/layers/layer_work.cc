@@ -93,7 +93,8 @@ RowShape row_shape(std::span<const LayerSpec> layers, DType k_type, DType v_type
           .k_type = k_type,
           .v_type = v_type,
           .exact_type = exact,
-          .values_alone = one && k_type == v_type && !low_bit(k_type)};
+          // Windows are built in rings, which have both.
+          .values_alone = group == StateGroup::kRows && one && k_type == v_type && !low_bit(k_type)};
 }
 
 }  // namespace headrace

@@ -190,16 +190,16 @@ void place_layer(const LayerTensors& tensor, const LayerSpec& spec, int64_t hidd
   places->place(&w->token.norm, {tensor("post_per_layer_input_norm.weight", {hidden})});
 }
 
-// The table is a part of its own, whose bytes are returned.
-uint64_t place_token_inputs(const Checkpoint& checkpoint, const ModelConfig& c, TokenInputWeights* w,
-                            WeightPlaces* places, WeightStore* store) {
+// The table is a part of its own, which is returned.
+size_t place_token_inputs(const Checkpoint& checkpoint, const ModelConfig& c, TokenInputWeights* w,
+                          WeightPlaces* places, WeightStore* store) {
   const int64_t layers = c.layer_count(), width = c.token_width();
   const LayerTensors tensor = {checkpoint, "model."};
   places->place(&w->table, {tensor("embed_tokens_per_layer.weight", {c.vocab * layers, width})});
-  const uint64_t bytes = store->part_bytes(store->end_part());
+  const size_t part = store->end_part();
   places->place_plain(&w->projection, {tensor("per_layer_model_projection.weight", {layers * width, c.hidden})});
   places->place(&w->norm, {tensor("per_layer_projection_norm.weight", {width})});
-  return bytes;
+  return part;
 }
 
 void place_mtp(const LayerTensors& tensor, const MtpSpec& spec, int64_t hidden, MtpWeights* w, WeightPlaces* places) {
@@ -313,7 +313,8 @@ Weights Weights::place(const Checkpoint& checkpoint, Backend backend, const Weig
   }
   body->first_views.push_back(places.count());
   if (c.token_width() > 0) {
-    body->host_bytes = place_token_inputs(checkpoint, c, &body->token_inputs.emplace(), &places, &body->store);
+    body->table_part = place_token_inputs(checkpoint, c, &body->token_inputs.emplace(), &places, &body->store);
+    body->host_bytes = body->store.part_bytes(body->table_part);
   }
   places.place(&body->final_norm, {&checkpoint.require("model.norm.weight", {c.hidden})});
   if (!c.tied_head) places.place(&body->head, {&checkpoint.require("lm_head.weight", {c.vocab, c.hidden})});
@@ -348,7 +349,7 @@ void Weights::allocate(Device& device, const WeightPlacement& placement) {
   for (int64_t layer = layer_count() - placement.host_layers; layer < layer_count(); ++layer) {
     for (const size_t part : body_->parts_that_leave(layer, placement.experts_alone)) in_host[part] = true;
   }
-  if (body_->token_inputs) in_host.back() = true;  // their table follows the layers
+  if (body_->token_inputs) in_host[body_->table_part] = true;
   body_->store.allocate(device, "weights", in_host);
   body_->bind();
   body_->host_layers = placement.host_layers;

@@ -218,6 +218,7 @@ class Weights {
     int64_t host_layers = 0;
     bool experts_alone = false;
     std::optional<TokenInputWeights> token_inputs;
+    size_t table_part = 0;  // of the store, theirs
     uint64_t all_bytes = 0, host_bytes = 0;
     const Checkpoint* checkpoint = nullptr;
     std::vector<std::unique_ptr<Substitutes>> possible;

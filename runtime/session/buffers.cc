@@ -60,7 +60,7 @@ Pass SessionBuffers::make_pass(const LayerWork& work, const int32_t* positions, 
 }
 
 void SessionBuffers::keep_key_norm(const StatePlace& layer, const LayerWeights& weights) const {
-  if (step_.key_norms == nullptr || layer.group != StateGroup::kRows) return;
+  if (step_.key_norms == nullptr || layer.group != StateGroup::kRows || !layer.own) return;
   const KeyMaker kept = key_maker(layer.place);
   layout_.compute().copy(const_cast<void*>(kept.weight), weights.k_norm,
                          static_cast<uint64_t>(layout_.shape().head_dim) * dtype_bytes(kept.weight_type),

@@ -143,7 +143,7 @@ bool Prefill::layers(LayerRows& rows) {
     if (!host_states_) show_draft(layer);
     const LayerWeights weights = layer_weights(layer);
     buffers_.keep_key_norm(at, weights);
-    if (at.group == StateGroup::kRows) rows.make_keys(at, buffers_.key_maker(at.place));
+    if (at.group == StateGroup::kRows && at.own) rows.make_keys(at, buffers_.key_maker(at.place));
     int8_rows_ = 0;
     for (int64_t first = saved; first < prompt && go_on; first += last_group_) {
       last_group_ = group_rows(first);

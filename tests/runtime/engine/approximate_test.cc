@@ -72,8 +72,7 @@ TEST_P(ApproximateText, DoesNotDependOnWhatStepsCost) {
   const GenerateResult a = engine.generate(prompt, dear(run), nullptr),
                        b = engine.generate(prompt, cheap(run), nullptr);
   EXPECT_EQ(a.token_ids, b.token_ids);
-  EXPECT_GT(4 * a.speculation.proposed,
-            5 * b.speculation.proposed);  // by how much depends on what the draft costs here
+  EXPECT_GT(a.speculation.proposed, b.speculation.proposed);  // by how much depends on what the draft costs here
 }
 
 // --max-overturned: what was printed stays, and the rest is plain decoding's. Only counts decide where that begins.

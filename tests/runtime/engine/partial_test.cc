@@ -5,6 +5,7 @@
 #include <atomic>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/engine/engine.h"
@@ -88,8 +89,15 @@ TEST_P(PartialText, IsThatOfPlainDecoding) {
         run.verify = VerifyOptions{.mode = VerifyMode::kAuto};
         const GenerateResult chosen = engine.generate(prompt(tokens), run, nullptr);
         ASSERT_EQ(chosen.token_ids, plain.token_ids) << tokens << " T " << sampling.temperature << ", auto";
-        EXPECT_EQ(chosen.speculation.verify, kv == KvMode::kHost ? VerifyMode::kLossless : VerifyMode::kFull);
-        EXPECT_STREQ(chosen.verify_note, kv == KvMode::kHost ? "" : "nothing streams");
+        // A GPU's measured rates may say that a step of so small a model is launches, whatever it reads.
+        const std::string_view note = chosen.verify_note;
+        if (kv == KvMode::kHost && note != "partial steps are predicted to be slower") {
+          EXPECT_EQ(chosen.speculation.verify, VerifyMode::kLossless);
+          EXPECT_EQ(note, "");
+        } else {
+          EXPECT_EQ(chosen.speculation.verify, VerifyMode::kFull);
+          if (kv == KvMode::kDevice) EXPECT_EQ(note, "nothing streams");
+        }
         // Pending tokens as a tree, with second choices that are followed, and a draft's wrong guesses kept.
         for (const int64_t interval : {int64_t{20}, kAutoInterval}) {
           if (kv != KvMode::kHost) continue;

@@ -307,5 +307,21 @@ TEST_P(WeightsPlaceAuto, ADeviceWithoutRoomForARingIsRefused) {
   EXPECT_NE(refused.hint.find("raise --vram"), std::string::npos) << refused.hint;
 }
 
+// What tokens add to the layers is in host memory however often the weights are placed anew.
+TEST(WeightsPlaceParts, ATableOfTokensStaysWhereItIs) {
+  const std::unique_ptr<Device> device = open_device({.choice = DeviceChoice::kCpu, .threads = 2});
+  const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(testing::tiny_model("gemma4e"));
+  Weights weights = Weights::reserve(*checkpoint, *device, {.dtype = DType::kBF16});
+  const uint64_t all = weights.bytes();
+  EXPECT_GT(weights.host_bytes(), 0u);
+  for (const int64_t layers : {1, 0, 2}) {
+    weights.release();
+    weights.allocate(*device, {.host_layers = layers});
+    uint64_t left = 0;
+    for (int64_t i = weights.layer_count() - layers; i < weights.layer_count(); ++i) left += weights.layer_bytes(i);
+    EXPECT_EQ(weights.bytes(), all - left) << layers;
+  }
+}
+
 }  // namespace
 }  // namespace headrace
