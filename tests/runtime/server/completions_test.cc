@@ -122,9 +122,9 @@ TEST_F(ServerTest, ABodyThatNeedsTooMuchMemoryIsRefused) {
 
 TEST(RequestMemory, IsTakenKeptAndGivenBack) {
   MemoryBudget host("--host-mem", kGiB);
-  constexpr uint64_t kBody = kMiB;
-  RequestMemory memory(host.reserve(RequestMemory::part_of(100 * kGiB, kBody, 0), "requests"));
-  EXPECT_EQ(memory.take(10 * kBody, nullptr)->status, 413);
+  constexpr uint64_t kLongest = kMiB, kBody = kLongest + kMaxFileText;  // with its files
+  RequestMemory memory(host.reserve(RequestMemory::part_of(100 * kGiB, kLongest, 0), "requests"));
+  EXPECT_EQ(memory.take(2 * kBody, nullptr)->status, 413);
   RequestMemory::Share first, second;
   EXPECT_FALSE(memory.take(kBody, &first));
   EXPECT_EQ(memory.take(kBody, &second)->status, 503);
