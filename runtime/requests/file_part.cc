@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "cache/base.h"
+#include "offload/host/thread_annotations.h"
 #include "runtime/base/base64.h"
 #include "runtime/base/input_file.h"
 #include "runtime/requests/fields.h"
@@ -47,17 +47,34 @@ std::string name_in_errors(const std::string& name) {
   return text.ends_with(suffix) ? text : text + suffix;
 }
 
+// The only one that converts, because a converter may take gigabytes.
+class ConverterTurn {
+ public:
+  ConverterTurn(const std::string& name, bool waits) {
+    const MutexLock lock(mutex_);
+    while (taken_ && waits) left_.wait(mutex_);
+    if (taken_) throw ConverterBusy(name);
+    taken_ = true;
+  }
+  ~ConverterTurn() {
+    const MutexLock lock(mutex_);
+    taken_ = false;
+    left_.notify_one();
+  }
+  ConverterTurn(const ConverterTurn&) = delete;
+  ConverterTurn& operator=(const ConverterTurn&) = delete;
+
+ private:
+  static inline Mutex mutex_;
+  static inline CondVar left_;
+  static inline bool taken_ GUARDED_BY(mutex_) = false;
+};
+
 }  // namespace
 
 std::string RequestFiles::converted(const std::string& name, std::string content) {
   using Clock = std::chrono::steady_clock;
-  static std::mutex converting;  // a converter may take gigabytes
-  std::unique_lock<std::mutex> one_at_a_time(converting, std::defer_lock);
-  if (rules_.waits) {
-    one_at_a_time.lock();
-  } else if (!one_at_a_time.try_lock()) {
-    throw ConverterBusy(name);
-  }
+  const ConverterTurn one_at_a_time(name, rules_.waits);
   const Clock::time_point began = Clock::now();
   std::string text = text_of_document(name, std::move(content),
                                       {.limit = {.bytes = rules_.text_bytes},
