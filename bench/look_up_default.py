@@ -1,13 +1,14 @@
-"""What look-up in the text (--spec-type ngram-simple) gains where the answer quotes its document, and what it costs where
-it does not, beside --verify auto: the question whether it can be the default of a model without a draft.
+"""What look-up in the text (--spec-type ngram-simple) gains where the answer quotes its document, and what it costs
+where it does not, beside --verify auto: the question whether it can be the default of a model without a draft.
 
   python3 bench/look_up_default.py HEADRACE MODEL REPORTS.jsonl [--documents 4] [--new-tokens 256] [--repeat 3]
       [--flags "--device cuda -c 32K"] > result.json
 
 REPORTS: one object a line with `text`. Each document is asked four questions: two whose answers quote it (greedy), a
-summary (greedy), and a story at temperature 1 that has nothing to do with it. Each is answered with and without look-up in turn, where the KV cache
-is on the device and where it streams from host memory. A row has the medians of decoded tokens/s, their ratio, the
-tokens per step, and whether all answers were the same. At the end: the worst ratio, and the worst one of each question.
+summary (greedy), and a story at temperature 1 that has nothing to do with it. Each is answered with and without look-up
+in turn, where the KV cache is on the device and where it streams from host memory. A row has the medians of decoded
+tokens/s, their ratio, the tokens per step, and whether all answers were the same. At the end: the worst ratio, and the
+worst one of each question.
 """
 import argparse, json, os, shlex, statistics, subprocess, sys, tempfile
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""pad_to_blocks.py MODEL OUT: a Llama in bf16 (a directory of config.json and one model.safetensors) whose rows blocks of
-256 divide, so that all of its matrices can be Q4_K, Q5_K and Q6_K. Hidden states and heads are padded with zeros, which
-change no product; the norms' weights make up for the longer rows. So it writes what MODEL writes, but for the rounding of
-the norms' weights. SmolLM2, whose rows have 576 weights, becomes a model of 768 and 12 heads of 64."""
+"""pad_to_blocks.py MODEL OUT: a Llama in bf16 (a directory of config.json and one model.safetensors) whose rows blocks
+of 256 divide, so that all of its matrices can be Q4_K, Q5_K and Q6_K. Hidden states and heads are padded with zeros,
+which change no product; the norms' weights make up for the longer rows. So it writes what MODEL writes, but for the
+rounding of the norms' weights. SmolLM2, whose rows have 576 weights, becomes a model of 768 and 12 heads of 64."""
 import json
 import math
 import pathlib

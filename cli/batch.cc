@@ -30,7 +30,7 @@ class RequestBatch {
   explicit RequestBatch(const BatchArgs& args)
       : args_(args),
         console_(args.output, /*streams_text=*/false),
-        file_(args.requests),
+        file_(args.requests, interrupt_.flag()),
         lines_(own_lines()),
         prompts_(shared_prompts(lines_, args_.generate.max_tokens)),
         results_(shard_path(args.results, args.shard), retried(), request_lines()),
@@ -127,7 +127,7 @@ class RequestBatch {
     const std::string source = file_.source(lines_[job.index]);
     Engine& engine = engines_[job.engine];
     BatchLine& parsed = parsed_[job.engine];
-    parsed = parse_batch_line(text, source);
+    parsed = parse_batch_line(text, source, nullptr, {.interrupt = interrupt_.flag()});
     Request& request = parsed.request;
     GenerateOptions options = args_.generate;
     request.apply(&options);

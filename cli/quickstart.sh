@@ -22,7 +22,8 @@ if ! cmake --preset release -DHEADRACE_CUDA="${HEADRACE_CUDA:-AUTO}" >build/rele
   exit 1
 fi
 cmake --build build/release -j "${JOBS:-$(nproc)}" --target "${targets[@]}" >&2
-echo "To install the program, its man pages and completion for bash, zsh and fish: cmake --install $root/build/release" >&2
+echo "To install the program, its man pages and completion for bash, zsh and fish:" >&2
+echo "  cmake --install $root/build/release" >&2
 if [ "$speculate" = yes ]; then
   model=$(bash tests/smollm2_64k.sh build/release)
   set -- --spec-type draft-eagle3 -md tests/data/eagle3 "$@"

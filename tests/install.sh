@@ -22,7 +22,10 @@ for set in "$@"; do
     clients) packages+=(python3-venv ca-certificates) ;;
     shells) packages+=(fish zsh) ;;
     slurm) packages+=(slurm-wlm munge) ;;
-    *) echo "install.sh: unknown set '$set' (build, tests, model, checks, deb, page, clients, documents, shells, slurm)" >&2; exit 2 ;;
+    *)
+      echo "install.sh: unknown set '$set' (build, tests, model, checks, deb, page, clients, documents, shells, slurm)" >&2
+      exit 2
+      ;;
   esac
 done
 

@@ -118,9 +118,12 @@ stage_release() {
     fail "SmolLM2-64K could not be made: the tests that need it cannot run"
     return 0
   fi
-  if ! HEADRACE_TEST_CLIENTS=$(bash tests/clients_python.sh); then
-    fail "the clients could not be fetched: serve_clients cannot run"
-    return 0
+  HEADRACE_TEST_CLIENTS=
+  if [ "${HEADRACE_NIGHTLY:-0}" = 1 ]; then
+    HEADRACE_TEST_CLIENTS=$(timeout 300 bash tests/clients_python.sh) || {
+      HEADRACE_TEST_CLIENTS=
+      echo "run.sh: the clients could not be fetched: serve_clients will be skipped" >&2
+    }
   fi
   export HEADRACE_TEST_GGUF HEADRACE_TEST_SMOLLM2_64K HEADRACE_TEST_CLIENTS
   if [ "${HEADRACE_NIGHTLY:-0}" = 1 ]; then run_tests release nightly; else run_tests release; fi
@@ -178,13 +181,17 @@ stage_tidy() {
 sets=(build tests documents)
 for stage in "${stages[@]}"; do
   case "$stage" in
-    release) sets+=(model clients shells) ;;
+    release) sets+=(model) ;;
     asan | tsan | fuzz | format | tidy) sets+=(checks) ;;
   esac
 done
 bash tests/install.sh "${sets[@]}"
 if [[ " ${stages[*]} " == *" release "* ]]; then
   bash tests/install.sh page || echo "run.sh: no Chromium: the test of the page will be skipped" >&2
+  bash tests/install.sh shells || echo "run.sh: no fish or zsh: the tests of their completion will be skipped" >&2
+  if [ "${HEADRACE_NIGHTLY:-0}" = 1 ]; then
+    bash tests/install.sh clients || echo "run.sh: no python3-venv: serve_clients will be skipped" >&2
+  fi
 fi
 mkdir -p build
 for stage in "${stages[@]}"; do "stage_$stage"; done

@@ -100,7 +100,8 @@ def of_files():
     file = {"type": "file", "file": {"filename": "cat.txt", "file_data": data}}
     ask = [{"role": "user", "content": [file, {"type": "text", "text": "What is the cat called?"}]}]
     plain = [{"role": "user", "content": "The miller's cat is called Ada.\n\nWhat is the cat called?"}]
-    answers = [client.chat.completions.create(model="m", messages=m, temperature=0, max_tokens=16) for m in (ask, plain)]
+    answers = [client.chat.completions.create(model="m", messages=m, temperature=0, max_tokens=16)
+               for m in (ask, plain)]
     expect(answers[0].choices[0].message.content == answers[1].choices[0].message.content, answers)
     part = {"type": "input_file", "filename": "cat.txt", "file_data": data}
     response = client.responses.create(model="m", temperature=0, max_output_tokens=16, input=[

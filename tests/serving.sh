@@ -17,9 +17,13 @@ prepare_serving() {
 start_server() {
   "$program" serve -m "$model" -c 4096 --port 0 --queue 8 --api-key-file "$root/keys" "$@" 2>"$root/log" &
   server=$!
-  for _ in $(seq 300); do
-    grep -q '^listening on ' "$root/log" && break
-    kill -0 "$server" || { cat "$root/log" >&2; exit 1; }
+  local waits=1200  # tenths of a second
+  until grep -q '^listening on ' "$root/log"; do
+    if ! kill -0 "$server" 2>/dev/null || [ $((waits -= 1)) -le 0 ]; then
+      echo "no server is listening" >&2
+      cat "$root/log" >&2
+      exit 1
+    fi
     sleep 0.1
   done
   address=$(sed -n 's/^listening on //p' "$root/log")

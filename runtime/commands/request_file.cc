@@ -84,7 +84,8 @@ std::string shard_path(const std::string& path, const Shard& shard) {
   return shard.count == 0 || path == kStandardOutput ? path : str(path, ".part-", shard.index, "-of-", shard.count);
 }
 
-RequestFile::RequestFile(const std::string& path) : path_(stream_name(path)), source_(open_source(path)) {
+RequestFile::RequestFile(const std::string& path, const std::atomic<bool>* interrupt)
+    : path_(stream_name(path)), interrupt_(interrupt), source_(open_source(path)) {
   const std::string head = source_->text(0, std::min(source_->size(), kHeadBytes));
   refuse_other_encoding(path_, head);
   const uint64_t mark = head.starts_with("\xef\xbb\xbf") ? 3 : 0;
@@ -109,11 +110,12 @@ void RequestFile::add(std::string_view text, uint64_t offset) {
   std::string content;
   try {
     if (line.bytes > 0) {
-      const Request request = parse_batch_line(text, source(line), &line.custom_id).request;
+      const Request request = parse_batch_line(text, source(line), &line.custom_id, {.interrupt = interrupt_}).request;
       content = request.text();
       line.max_tokens = request.max_tokens;
     }
-  } catch (const Error&) {  // reported when the line is answered
+  } catch (const Error& error) {  // another is reported when the line is answered
+    if (error.code() == ExitCode::kInterrupted) throw;
   }
   if (!line.custom_id.empty()) {
     const auto [found, added] = numbers_.emplace(line.custom_id, line.number);

@@ -1,6 +1,7 @@
 // A file of requests in OpenAI's batch form, one JSON object a line, and the results of such a batch. Thread: one.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -37,8 +38,8 @@ class RequestFile {
   };
 
   // Reads the file ("-": standard input). Throws Error(kBadInput): it cannot be read, is not UTF-8 text, has no
-  // request, or has one custom_id twice.
-  explicit RequestFile(const std::string& path);
+  // request, or has one custom_id twice; Error(kInterrupted) if `interrupt` is set while a request's file is converted.
+  explicit RequestFile(const std::string& path, const std::atomic<bool>* interrupt = nullptr);
 
   const std::vector<Line>& lines() const { return lines_; }
   bool owns(const Line& line, const Shard& shard) const;  // whether the line belongs to the shard
@@ -50,6 +51,7 @@ class RequestFile {
   void add(std::string_view text, uint64_t offset);
 
   std::string path_;
+  const std::atomic<bool>* interrupt_;
   const std::unique_ptr<ByteSource> source_;
   std::vector<Line> lines_;
   std::unordered_map<std::string, int64_t> numbers_;        // custom_id -> line

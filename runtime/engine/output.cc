@@ -114,6 +114,7 @@ void Output::finish(GenerateResult* result) {
   result->token_ids = std::move(ids_);
   result->finish_reason = reason_;
   result->thinking.tokens = thinking_.tokens();
+  result->thinking.cut = !ends(last_);
 }
 
 }  // namespace headrace

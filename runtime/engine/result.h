@@ -84,10 +84,11 @@ struct Thinking {
   std::optional<ThinkingMarks> marks{};  // none: the model does not think
   bool inside = false;                   // the prompt has opened it
   int64_t tokens = 0;                    // without the marks
+  bool cut = false;                      // no token of the model's ended the answer
 
   // `text` as the two parts that clients know. `calls`: it may call tools (ThinkingPlace::show_calls()).
   ThinkingPlace::Parts parts(std::string_view text, bool calls = false) const {
-    return marks ? split_thinking(*marks, inside, text, calls)
+    return marks ? split_thinking(*marks, inside, text, calls, cut)
                  : ThinkingPlace::Parts{.thinking = {}, .answer = std::string(text)};
   }
 };

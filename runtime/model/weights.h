@@ -177,7 +177,7 @@ class Weights {
   std::vector<std::span<const std::byte>> host_parts(int64_t layer) const;
   // The layer, if these have been copied to `data`, one after another.
   LayerWeights layer_at(int64_t layer, const std::byte* data) const;
-  // Of all that may be on the device, wherever it is, without substitutes; of what never is: it is in pinned host memory.
+  // Of all that may be on the device, wherever it is, without substitutes; of what never is, which is in pinned memory.
   uint64_t all_bytes() const { return body_->all_bytes; }
   uint64_t host_bytes() const { return body_->host_bytes; }
 

@@ -23,6 +23,8 @@ std::string member_text(const json& object, const char* key) {
 // {"id", "type": "function", "function": {"name", "arguments"}}; the arguments are JSON as text, or an object.
 ordered_json tool_calls_of(const JsonFields& body, size_t index, const json& calls) {
   if (!calls.is_array()) refuse_item(body, kMessages, index, "has tool_calls that are not a list");
+  if (calls.size() > kMaxMessageCalls)
+    refuse_item(body, kMessages, index, str("has ", calls.size(), " tool_calls: at most ", kMaxMessageCalls));
   ordered_json list = ordered_json::array();
   for (const json& call : calls) {
     const json function = call.is_object() ? call.value("function", json()) : json();
@@ -40,7 +42,7 @@ ordered_json tool_calls_of(const JsonFields& body, size_t index, const json& cal
   return list;
 }
 
-ordered_json message_of(const JsonFields& body, size_t index, const json& message) {
+ordered_json message_of(const JsonFields& body, size_t index, const json& message, RequestFiles* files) {
   if (!message.is_object()) body.refuse(kMessages, "has a message that is not an object");
   const json role = message.value("role", json());
   if (role != "system" && role != "developer" && role != "user" && role != "assistant" && role != "tool") {
@@ -55,8 +57,11 @@ ordered_json message_of(const JsonFields& body, size_t index, const json& messag
     refuse_item(body, kMessages, index, "has tool_calls, which only an assistant message may have");
   const json content = message.value("content", json());
   if (content.is_null() && !has_calls) body.refuse(kMessages, "has a message without content");
-  out["content"] =
-      content.is_null() ? ordered_json() : ordered_json(text_of_content(body, kMessages, content, {"text", "file"}));
+  if (content.is_null()) {
+    out["content"] = nullptr;
+  } else {
+    out["content"] = text_of_content(body, kMessages, content, {"text", "file"}, files);
+  }
   if (has_calls) out["tool_calls"] = tool_calls_of(body, index, *calls);
   for (const char* const key : {"name", "tool_call_id", "reasoning_content"}) {
     std::string text = member_text(message, key);
@@ -65,10 +70,6 @@ ordered_json message_of(const JsonFields& body, size_t index, const json& messag
   return out;
 }
 
-}  // namespace
-
-namespace {
-
 bool is_file(const json& part) {
   const json type = part.is_object() ? part.value("type", json()) : json();
   return type == "file" || type == "input_file";
@@ -76,8 +77,9 @@ bool is_file(const json& part) {
 
 // A file is an object of its own in a chat, and the part itself in /v1/responses. Of several, each has its name before
 // it. An empty line is between a file and what is beside it.
-void add_file(const JsonFields& body, const char* field, const json& part, bool several, std::string* text) {
-  const FilePart file = file_part(body, field, part["type"] == "file" ? part.value("file", json()) : part);
+void add_file(const JsonFields& body, const char* field, const json& part, bool several, RequestFiles* files,
+              std::string* text) {
+  const FilePart file = files->read(body, field, part["type"] == "file" ? part.value("file", json()) : part);
   if (!text->empty() && !text->ends_with("\n\n")) *text += "\n\n";
   if (several) *text += "File: " + file.name + "\n\n";
   *text += file.text + "\n\n";
@@ -86,7 +88,7 @@ void add_file(const JsonFields& body, const char* field, const json& part, bool 
 }  // namespace
 
 std::string text_of_content(const JsonFields& body, const char* field, const json& content,
-                            std::initializer_list<std::string_view> types) {
+                            std::initializer_list<std::string_view> types, RequestFiles* files) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) body.refuse(field, "has a message whose content is neither a string nor a list of parts");
   const bool several = std::count_if(content.begin(), content.end(), is_file) > 1;
@@ -99,7 +101,7 @@ std::string text_of_content(const JsonFields& body, const char* field, const jso
     const bool known =
         type.is_string() && std::find(types.begin(), types.end(), type.get<std::string>()) != types.end();
     if (known && is_file(part)) {
-      add_file(body, field, part, several, &text);
+      add_file(body, field, part, several, files, &text);
       continue;
     }
     if (!known || !part.value("text", json()).is_string()) {
@@ -128,11 +130,11 @@ void name_tool_answers(const JsonFields& body, const char* field, ordered_json* 
   }
 }
 
-ordered_json messages_of(const JsonFields& body) {
+ordered_json messages_of(const JsonFields& body, RequestFiles* files) {
   const json* list = body.find(kMessages);
   if (list == nullptr || !list->is_array() || list->empty()) body.refuse(kMessages, "must be a list of messages");
   ordered_json messages = ordered_json::array();
-  for (const json& message : *list) messages.push_back(message_of(body, messages.size(), message));
+  for (const json& message : *list) messages.push_back(message_of(body, messages.size(), message, files));
   const ordered_json& last = messages.back()["role"];
   if (last != "user" && last != "tool") body.refuse(kMessages, "must end with a user or tool message");
   name_tool_answers(body, kMessages, &messages);

@@ -6,6 +6,7 @@
 #include "runtime/base/json_file.h"
 #include "runtime/requests/answer_form.h"
 #include "runtime/requests/fields.h"
+#include "runtime/requests/file_part.h"
 #include "runtime/requests/messages.h"
 #include "runtime/requests/responses.h"
 
@@ -152,14 +153,14 @@ void read_sampling(const JsonFields& body, Request* request) {
 }
 
 // What chats and completions have, and responses have not.
-void read_completion(const JsonFields& body, const ordered_json& whole, Request* request) {
+void read_completion(const JsonFields& body, const ordered_json& whole, RequestFiles* files, Request* request) {
   const bool chat = request->kind == RequestKind::kChat;
   request->reasoning_budget = reasoning_budget_of(body);
   request->reasoning_apart = reasoning_apart_of(body);
   const char* const wrong = chat ? "prompt" : "messages";
   if (body.has(wrong)) body.refuse(wrong, chat ? "belongs to completions" : "belongs to chat completions");
   if (chat) {
-    request->conversation.messages = messages_of(body);
+    request->conversation.messages = messages_of(body, files);
     request->conversation.no_thinking = asks_for_no_thinking(body) || request->reasoning_budget == 0;
     request->conversation.effort = effort_of(body);
   } else {
@@ -183,7 +184,8 @@ void read_tools(const JsonFields& body, const ordered_json& whole, Request* requ
 
 // `text` has the object at `place`.
 Request parse_body(const json& object, const std::string& source, RequestKind kind, Door door, std::string_view text,
-                   const char* place) {
+                   const char* place, const FileRules& file_rules) {
+  RequestFiles files(file_rules);
   const JsonFields body(object, source, door == Door::kBatch ? "body." : "");
   const bool response = kind == RequestKind::kResponse;
   check_fields(body, object,
@@ -199,10 +201,10 @@ Request parse_body(const json& object, const std::string& source, RequestKind ki
     whole = parse_ordered_json(text, source, JsonOrigin::kClient).at(ordered_json::json_pointer(place));
   }
   if (response) {
-    read_response_fields(body, whole, &request);
+    read_response_fields(body, whole, &files, &request);
     if (body.has("max_output_tokens")) request.max_tokens = max_tokens_of(body, "max_output_tokens");
   } else {
-    read_completion(body, whole, &request);
+    read_completion(body, whole, &files, &request);
   }
   read_sampling(body, &request);
   read_tools(body, whole, &request);
@@ -247,12 +249,13 @@ std::optional<RequestKind> request_kind(std::string_view url) {
   return std::nullopt;
 }
 
-Request parse_request(std::string_view json, RequestKind kind, const std::string& source) {
+Request parse_request(std::string_view json, RequestKind kind, const std::string& source, const FileRules& files) {
   return parse_body(parse_json_object(json, source, DuplicateKeys::kRefuse, JsonOrigin::kClient), source, kind,
-                    Door::kServer, json, "");
+                    Door::kServer, json, "", files);
 }
 
-BatchLine parse_batch_line(std::string_view text, const std::string& source, std::string* custom_id) {
+BatchLine parse_batch_line(std::string_view text, const std::string& source, std::string* custom_id,
+                           const FileRules& files) {
   const json object = parse_json_object(text, source, DuplicateKeys::kRefuse, JsonOrigin::kClient);
   const JsonFields line(object, source);
   BatchLine parsed;
@@ -270,7 +273,7 @@ BatchLine parse_batch_line(std::string_view text, const std::string& source, std
       line.refuse(name.c_str(), "is not supported: the fields are custom_id, method, url and body");
     }
   }
-  parsed.request = parse_body(*body, source, *kind, Door::kBatch, text, "/body");
+  parsed.request = parse_body(*body, source, *kind, Door::kBatch, text, "/body", files);
   return parsed;
 }
 

@@ -1,8 +1,8 @@
-// A request in OpenAI's form: the body of /v1/chat/completions, /v1/completions or
-// /v1/responses as values. What it asks for and this
-// program cannot do is an error, not ignored. Pure; any thread.
+// A request in OpenAI's form: the body of /v1/chat/completions, /v1/completions or /v1/responses as values. What it
+// asks for and this program cannot do is an error, not ignored. Pure, but for the converters of files; any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -49,9 +49,28 @@ struct Request {
 // "/v1/chat/completions", "/v1/completions" or "/v1/responses". None: another address.
 std::optional<RequestKind> request_kind(std::string_view url);
 
+// A small file may become a long text. 16 MiB are some 4M tokens.
+inline constexpr uint64_t kMaxFileText = 16 * kMiB;
+
+// What the files of a request may take, together.
+struct FileRules {
+  uint64_t text_bytes = kMaxFileText;
+  double convert_seconds = 120;
+  bool waits = true;  // while another file is converted; else ConverterBusy
+  const std::atomic<bool>* interrupt = nullptr;
+};
+
+// Another request's file is being converted.
+class ConverterBusy : public Error {
+ public:
+  explicit ConverterBusy(std::string file)
+      : Error({ExitCode::kDoesNotFit, std::move(file), "was not converted: another file is being converted",
+               "Ask again"}) {}
+};
+
 // The body of a request to a server, which may ask for a stream. `source` names it in errors. Throws Error(kBadInput)
-// that names the field and its value.
-Request parse_request(std::string_view json, RequestKind kind, const std::string& source);
+// that names the field and its value; for files as RequestFiles::read().
+Request parse_request(std::string_view json, RequestKind kind, const std::string& source, const FileRules& files = {});
 
 // A line of a batch: {"custom_id", "method": "POST", "url", "body"}.
 struct BatchLine {
@@ -61,6 +80,7 @@ struct BatchLine {
 
 // `source` names the line in errors: "requests.jsonl: line 7". Throws Error(kBadInput) that names the field and its
 // value. `custom_id`, if given, receives the identity even where the rest is wrong.
-BatchLine parse_batch_line(std::string_view json, const std::string& source, std::string* custom_id = nullptr);
+BatchLine parse_batch_line(std::string_view json, const std::string& source, std::string* custom_id = nullptr,
+                           const FileRules& files = {});
 
 }  // namespace headrace

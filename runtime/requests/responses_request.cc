@@ -30,30 +30,34 @@ void add_call(const JsonFields& body, size_t index, const json& item, ordered_js
   if (messages->empty() || messages->back()["role"] != "assistant") {
     messages->push_back({{"role", "assistant"}, {"content", nullptr}});
   }
-  messages->back()["tool_calls"].push_back(call);
+  ordered_json& calls = messages->back()["tool_calls"];
+  if (calls.size() == kMaxMessageCalls)
+    refuse_item(body, kInput, index,
+                str("is one call too many: at most ", kMaxMessageCalls, " may follow one another"));
+  calls.push_back(call);
 }
 
-void add_message(const JsonFields& body, size_t index, const json& item, ordered_json* messages) {
+void add_message(const JsonFields& body, size_t index, const json& item, RequestFiles* files, ordered_json* messages) {
   const json role = item.value("role", json());
   if (role != "system" && role != "developer" && role != "user" && role != "assistant") {
     refuse_item(body, kInput, index,
                 "has the role " + shown(role) + ": only system, developer, user and assistant are supported");
   }
-  const std::string text =
-      text_of_content(body, kInput, item.value("content", json()), {"input_text", "output_text", "text", "input_file"});
+  const std::string text = text_of_content(body, kInput, item.value("content", json()),
+                                           {"input_text", "output_text", "text", "input_file"}, files);
   messages->push_back({{"role", role}, {"content", text}});
 }
 
-void add_item(const JsonFields& body, size_t index, const json& item, ordered_json* messages) {
+void add_item(const JsonFields& body, size_t index, const json& item, RequestFiles* files, ordered_json* messages) {
   if (!item.is_object()) refuse_item(body, kInput, index, "is not an object");
   const json type = item.value("type", json("message"));
   if (type == "message") {
-    add_message(body, index, item, messages);
+    add_message(body, index, item, files, messages);
   } else if (type == "function_call") {
     add_call(body, index, item, messages);
   } else if (type == "function_call_output") {
     const std::string text =
-        text_of_content(body, kInput, item.value("output", json()), {"input_text", "text", "input_file"});
+        text_of_content(body, kInput, item.value("output", json()), {"input_text", "text", "input_file"}, files);
     messages->push_back(
         {{"role", "tool"}, {"content", text}, {"tool_call_id", needed_text(body, index, item, "call_id")}});
   } else if (type != "reasoning") {  // the model's own of answers before, which templates leave out
@@ -63,7 +67,7 @@ void add_item(const JsonFields& body, size_t index, const json& item, ordered_js
   }
 }
 
-ordered_json messages_of_input(const JsonFields& body) {
+ordered_json messages_of_input(const JsonFields& body, RequestFiles* files) {
   ordered_json messages = ordered_json::array();
   const std::string instructions = body.string_or("instructions", "");
   if (!instructions.empty()) messages.push_back({{"role", "system"}, {"content", instructions}});
@@ -74,7 +78,7 @@ ordered_json messages_of_input(const JsonFields& body) {
     return messages;
   }
   if (!input->is_array() || input->empty()) body.refuse(kInput, "must be a string or a list of items");
-  for (size_t i = 0; i < input->size(); ++i) add_item(body, i, (*input)[i], &messages);
+  for (size_t i = 0; i < input->size(); ++i) add_item(body, i, (*input)[i], files, &messages);
   const ordered_json last = messages.empty() ? ordered_json() : messages.back()["role"];
   if (last != "user" && last != "tool") body.refuse(kInput, "must end with a user or tool message");
   name_tool_answers(body, kInput, &messages);
@@ -140,8 +144,8 @@ std::string echo_of(const JsonFields& body, const ordered_json& whole, const Req
 
 }  // namespace
 
-void read_response_fields(const JsonFields& body, const ordered_json& whole, Request* request) {
-  request->conversation.messages = messages_of_input(body);
+void read_response_fields(const JsonFields& body, const ordered_json& whole, RequestFiles* files, Request* request) {
+  request->conversation.messages = messages_of_input(body, files);
   read_reasoning(body, &request->conversation);
   read_text(body, whole, request);
   request->echo = echo_of(body, whole, *request);

@@ -1,4 +1,4 @@
-// Calls of tools in an answer: the two published forms, as Hermes and Qwen write JSON and as Qwen3-Coder writes tags.
+// Calls of tools in an answer: two published forms, JSON as Hermes and Qwen write it and tags as Qwen3-Coder does.
 // Pure; any thread.
 //
 //   <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>

@@ -29,8 +29,10 @@ std::string random_id() {
 
 HttpAnswer Completions::answer(RequestKind kind, const std::string& body) {
   RequestMemory::Share memory;
-  if (const std::optional<Failure> refused = memory_.take(body.size(), &memory)) return failure_response(*refused);
-  std::shared_ptr<Job> job = make_job(kind, body);
+  const FileRules files = memory_.file_rules(body);
+  if (const std::optional<Failure> refused = memory_.take(body.size() + files.text_bytes, &memory))
+    return failure_response(*refused);
+  std::shared_ptr<Job> job = make_job(kind, body, files);
   memory.keep(body.size() + job->prompt.size() * sizeof(int32_t));
   job->memory = std::move(memory);
   switch (queue_.push(job)) {
@@ -48,8 +50,8 @@ HttpAnswer Completions::answer(RequestKind kind, const std::string& body) {
   return std::make_shared<CompletionAnswer>(std::move(job), options_.queue_seconds, queue_, metrics_);
 }
 
-std::shared_ptr<Job> Completions::make_job(RequestKind kind, const std::string& body) const {
-  Request request = parse_request(body, kind, "request");
+std::shared_ptr<Job> Completions::make_job(RequestKind kind, const std::string& body, const FileRules& files) const {
+  Request request = parse_request(body, kind, "request", files);
   const PromptForm form = options_.use_chat_template ? PromptForm::kByTemplate : PromptForm::kPlain;
   std::vector<int32_t> ids = take_prompt(engine_, form, "request", &request);
   engine_.check_prompt(ids);

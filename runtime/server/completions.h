@@ -23,7 +23,7 @@ class Completions {
   HttpAnswer answer(RequestKind kind, const std::string& body);
 
  private:
-  std::shared_ptr<Job> make_job(RequestKind kind, const std::string& body) const;
+  std::shared_ptr<Job> make_job(RequestKind kind, const std::string& body, const FileRules& files) const;
 
   const Engine& engine_;
   const ServerOptions& options_;

@@ -1,10 +1,13 @@
 #include "runtime/server/failure.h"
 
+#include "runtime/requests/request.h"
 #include "runtime/requests/response.h"
 
 namespace headrace {
 
 Failure failure_of(const Error& error) {
+  if (dynamic_cast<const ConverterBusy*>(&error) != nullptr)
+    return {.status = 503, .message = error.what(), .code = "converter_busy", .retry_after_s = 2};
   switch (error.code()) {
     case ExitCode::kUsage:
     case ExitCode::kBadInput:

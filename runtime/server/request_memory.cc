@@ -8,6 +8,7 @@ namespace headrace {
 namespace {
 
 constexpr int kMostReading = 4;
+constexpr double kConvertSeconds = 30;  // a thread of the server's few waits for it
 constexpr uint64_t kHostShare = 8;
 constexpr uint64_t kWaitingBytes = 2 * kMiB;  // of a request of a usual length
 
@@ -23,7 +24,16 @@ uint64_t reading_bytes(uint64_t body_bytes) {
 
 uint64_t RequestMemory::part_of(uint64_t host_free_bytes, uint64_t longest_body_bytes, int64_t queue) {
   const uint64_t waiting = static_cast<uint64_t>(queue + 1) * kWaitingBytes;
-  return whole_pages(std::min(host_free_bytes / kHostShare, reading_bytes(longest_body_bytes) + waiting));
+  return whole_pages(
+      std::min(host_free_bytes / kHostShare, reading_bytes(longest_body_bytes + kMaxFileText) + waiting));
+}
+
+FileRules RequestMemory::file_rules(std::string_view body) const {
+  FileRules rules = {.text_bytes = 0, .convert_seconds = kConvertSeconds, .waits = false};
+  if (body.find("\"file_data\"") == body.npos) return rules;
+  rules.text_bytes = kMaxFileText;
+  while (rules.text_bytes > 0 && reading_bytes(body.size() + rules.text_bytes) > all_.bytes()) rules.text_bytes /= 2;
+  return rules;
 }
 
 std::optional<Failure> RequestMemory::take(uint64_t body_bytes, Share* share) {

@@ -5,18 +5,20 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "offload/device/budget.h"
 #include "offload/host/thread_annotations.h"
+#include "runtime/requests/request.h"
 #include "runtime/server/failure.h"
 
 namespace headrace {
 
 class RequestMemory {
  public:
-  // The part that requests have: enough for the longest body and for those that wait, but at most an eighth of what the
-  // model has left of --host-mem.
+  // The part that requests have: enough for the longest body with files and for those that wait, but at most an eighth
+  // of what the model has left of --host-mem.
   static uint64_t part_of(uint64_t host_free_bytes, uint64_t longest_body_bytes, int64_t queue);
   explicit RequestMemory(MemoryBudget::Reservation all) : all_(std::move(all)) {}
 
@@ -39,7 +41,11 @@ class RequestMemory {
     bool reads_ = false;
   };
 
-  // Waits while others are read. A failure: 413, or 503 while others have the memory.
+  // What the files of a request may take: no text if it names none, and at most as much as the memory holds.
+  FileRules file_rules(std::string_view body) const;
+
+  // `body_bytes`: the body's, and those of its files' text. Waits while others are read. A failure: 413, or 503 while
+  // others have the memory.
   std::optional<Failure> take(uint64_t body_bytes, Share* share);
 
  private:

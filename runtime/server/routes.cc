@@ -130,9 +130,10 @@ HttpAnswer Routes::at_end(const HttpRequest& request) {
 HttpAnswer Routes::post(const HttpRequest& request) {
   if (request.path == kTokenize || request.path == kDocument) {
     RequestMemory::Share share;
-    if (const std::optional<Failure> refused = memory_.take(request.body.size(), &share))
+    const FileRules files = memory_.file_rules(request.body);
+    if (const std::optional<Failure> refused = memory_.take(request.body.size() + files.text_bytes, &share))
       return failure_response(*refused);
-    return json_response(request.path == kDocument ? file_text_json(request.body, "request")
+    return json_response(request.path == kDocument ? file_text_json(request.body, "request", files)
                                                    : model_.tokenize(request.body));
   }
   const std::optional<RequestKind> kind = request_kind(request.path);

@@ -137,7 +137,7 @@ GenerateResult Worker::answer(Job& job) {
     metrics_.failed(seconds_between(job.arrived, began), seconds_between(began, Job::Clock::now()));
     throw;
   }
-  job.feed.text(place ? place->finish() : ThinkingPlace::Parts(), std::move(tokens));
+  job.feed.text(place ? place->finish(result.thinking.cut) : ThinkingPlace::Parts(), std::move(tokens));
   metrics_.ran(result, seconds_between(job.arrived, began), seconds_between(began, Job::Clock::now()));
   return result;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "cache/base.h"
 #include "runtime/base/json_file.h"
@@ -51,26 +52,31 @@ OrderedJson shaped_message(OrderedJson message, const MessageForm& form) {
   return message;
 }
 
+bool has_several_calls(const OrderedJson& message) {
+  return message.contains("tool_calls") && message["tool_calls"].size() > 1;
+}
+
 // Where a message has several calls, each becomes a message, before the tool's message that answers it.
 OrderedJson with_calls_apart(const OrderedJson& messages) {
   OrderedJson list = OrderedJson::array();
   for (size_t i = 0; i < messages.size(); ++i) {
     const OrderedJson& message = messages[i];
-    if (!message.contains("tool_calls") || message["tool_calls"].size() < 2) {
+    if (!has_several_calls(message)) {
       list.push_back(message);
       continue;
     }
     size_t end = i + 1;  // of the answers
     while (end < messages.size() && messages[end]["role"] == "tool") ++end;
     std::vector<bool> placed(end - i);
+    OrderedJson one = OrderedJson::object();
+    for (const auto& member : message.items()) {
+      if (member.key() != "tool_calls") one[member.key()] = member.value();
+    }
     for (const OrderedJson& call : message["tool_calls"]) {
-      OrderedJson one = message;
       one["tool_calls"] = OrderedJson::array({call});
-      if (&call != &message["tool_calls"].front()) {
-        one["content"] = nullptr;
-        for (const char* const key : {"reasoning_content", "thinking"}) one.erase(key);
-      }
-      list.push_back(std::move(one));
+      list.push_back(one);
+      one["content"] = nullptr;  // of those behind the first
+      for (const char* const key : {"reasoning_content", "thinking"}) one.erase(key);
       for (size_t j = i + 1; j < end; ++j) {
         if (placed[j - i] || messages[j].value("tool_call_id", "") != call["id"]) continue;
         list.push_back(messages[j]);
@@ -159,7 +165,8 @@ class Renderer {
     const OrderedJson sample = sample_of(messages), of_tools = tools ? sample_tools() : OrderedJson();
     const std::string words = sample.dump();
     std::string lost;
-    for (unsigned forms = 0; forms < 16; ++forms) {
+    const bool several = std::any_of(messages.begin(), messages.end(), has_several_calls);
+    for (unsigned forms = 0; forms < (several ? 16 : 8); ++forms) {
       const MessageForm form = {.joined = (forms & 1) != 0,
                                 .text_arguments = (forms & 2) != 0,
                                 .no_content = (forms & 4) != 0,
@@ -230,10 +237,12 @@ void rename_thinking(OrderedJson* message) {
 TemplateTraits template_traits(std::string_view source) {
   TemplateTraits traits;
   bool calls = false, functions = false, objects = false, thinking = false, reasoning = false;
+  bool of_member = false;  // the token follows a point
   for (const jinja::Token& token : jinja::tokens_of(source, "chat template")) {
+    const bool member = std::exchange(of_member, token.kind == jinja::TokenKind::kOperator && token.text == ".");
     if (token.kind == jinja::TokenKind::kName) {
       traits.effort = traits.effort || token.text == "reasoning_effort";
-      thinking = thinking || token.text == "thinking";
+      thinking = thinking || (member && token.text == "thinking");
       reasoning = reasoning || token.text == "reasoning_content";
     }
     if (token.kind != jinja::TokenKind::kText && token.kind != jinja::TokenKind::kString) continue;

@@ -196,14 +196,14 @@ ThinkingPlace::Parts ThinkingPlace::read_messages() {
   }
 }
 
-ThinkingPlace::Parts ThinkingPlace::finish() {
+ThinkingPlace::Parts ThinkingPlace::finish(bool cut) {
   if (marks_.channels) {  // a header that has not ended says nothing
     std::string held = std::exchange(held_, {});
     if (in_header_ && place_ != Place::kBefore) return {};
     call_has_text_ = call_has_text_ || first_text(held) < held.size();
     Parts parts;
     (final_ || place_ == Place::kBefore ? parts.answer : parts.thinking) = std::move(held);
-    end_message(&parts);
+    if (!cut || call_has_text_) end_message(&parts);
     return parts;
   }
   std::string rest = std::exchange(held_, {});
@@ -212,11 +212,12 @@ ThinkingPlace::Parts ThinkingPlace::finish() {
   return {.thinking = std::move(rest), .answer = {}};
 }
 
-ThinkingPlace::Parts split_thinking(const ThinkingMarks& marks, bool inside, std::string_view text, bool calls) {
+ThinkingPlace::Parts split_thinking(const ThinkingMarks& marks, bool inside, std::string_view text, bool calls,
+                                    bool cut) {
   ThinkingPlace place(marks, inside);
   if (calls) place.show_calls();
   ThinkingPlace::Parts parts = place.push(text);
-  const ThinkingPlace::Parts rest = place.finish();
+  const ThinkingPlace::Parts rest = place.finish(cut);
   parts.thinking += rest.thinking;
   parts.answer += rest.answer;
   return parts;

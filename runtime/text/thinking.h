@@ -53,7 +53,8 @@ class ThinkingPlace {
     std::string thinking, answer;
   };
   Parts push(std::string_view bytes);
-  Parts finish();  // what is still held: the text has ended
+  // What is still held: the text has ended. `cut`: not by the model itself, so that a call without arguments is none.
+  Parts finish(bool cut = false);
 
  private:
   Parts open();
@@ -73,7 +74,8 @@ class ThinkingPlace {
   bool calls_ = false, in_call_ = false, call_has_text_ = false;
 };
 
-// A whole text in its two parts. `calls`: ThinkingPlace::show_calls().
-ThinkingPlace::Parts split_thinking(const ThinkingMarks& marks, bool inside, std::string_view text, bool calls = false);
+// A whole text in its two parts. `calls`: ThinkingPlace::show_calls(). `cut`: as finish() has it.
+ThinkingPlace::Parts split_thinking(const ThinkingMarks& marks, bool inside, std::string_view text, bool calls = false,
+                                    bool cut = false);
 
 }  // namespace headrace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/cli/process.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temporary_folder.h"
 
 namespace headrace {
@@ -155,17 +156,19 @@ std::string ask_bash(const TemporaryFolder& folder, const Words& words) {
   for (const std::string& word : words) line += " '" + word + "'";
   line += "); COMP_CWORD=" + std::to_string(words.size()) + "; _headrace; echo \"${COMPREPLY[@]}\"";
   folder.write("ask", ". " + folder / "headrace.bash" + "\n" + line + "\n");
-  return shell("bash -u " + folder / "ask");
+  return shell("timeout 30 bash -u " + folder / "ask");
 }
 
 std::string ask_fish(const TemporaryFolder& folder, const Words& words) {
   folder.write("ask", "source " + folder / "headrace.fish" + "\ncomplete -C \"" + joined(words) + "\" | cut -f 1\n");
-  return shell("cd " + folder / "empty" + " && HOME=" + folder / "empty" + " fish --no-config " + folder / "ask");
+  return shell("cd " + folder / "empty" + " && HOME=" + folder / "empty" + " timeout 30 fish --no-config " +
+               folder / "ask");
 }
 
 std::string ask_zsh(const TemporaryFolder& folder, const Words& words) {
-  return shell("cd " + folder / "empty" + " && HOME=$PWD zsh -f " HEADRACE_SOURCE_DIR "/tests/cli/zsh_offers.zsh " +
-               folder.path() + " \"" + joined(words) + "\"");
+  return shell("cd " + folder / "empty" +
+               " && HOME=$PWD timeout 30 zsh -f " HEADRACE_SOURCE_DIR "/tests/cli/zsh_offers.zsh " + folder.path() +
+               " \"" + joined(words) + "\"");
 }
 
 class Completion : public Manual, public ::testing::WithParamInterface<Shell> {
@@ -186,6 +189,8 @@ class Completion : public Manual, public ::testing::WithParamInterface<Shell> {
 };
 
 TEST_P(Completion, HasEveryFlagOfEveryCommand) {
+  if (testing::kSanitized && std::string(GetParam().name) == "zsh")
+    GTEST_SKIP() << "zsh starts anew for each of 33 questions";
   for (const Words& command : commands()) {
     Words asked = command;
     asked.emplace_back("-");

@@ -18,19 +18,20 @@ namespace {
 namespace fs = std::filesystem;
 
 // Adds the GGUF models in a folder: their files, and of a model in parts the first one. Returns whether it is no such
-// folder: it has safetensors.
+// folder: it has safetensors or PyTorch's files.
 bool add_models(const fs::path& folder, std::set<std::string>* models) {
   for (const auto& entry : fs::directory_iterator(folder)) {  // with an error_code it would end the program
     const fs::path& file = entry.path();                      // where memory is short
-    if (file.extension() == ".safetensors") return true;
+    const bool torch = file.extension() == ".bin" && file.filename().string().starts_with("pytorch_model");
+    if (torch || file.extension() == ".safetensors") return true;
     const bool images = file.filename().string().starts_with("mmproj");
     if (file.extension() == ".gguf" && !images) models->insert(gguf_part_names(file.string()).front());
   }
   return false;
 }
 
-// A folder that has GGUF files and no safetensors, as a snapshot of a repository with several types of weights, which
-// may have a folder for each: its only model, or an error that lists them. Else the path itself.
+// A folder that has GGUF files and no others of weights, as a snapshot of a repository with several types of weights,
+// which may have a folder for each: its only model, or an error that lists them. Else the path itself.
 std::string gguf_in(const std::string& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return path;

@@ -25,7 +25,13 @@ async function readFile(file) {
   try {
     text = decode(bytes);
   } catch { /* not text: the server may convert it */ }
-  if (text === null || isMarkup(file.name, text)) text = await convertFile(file.name, bytes);
+  if (text === null || isMarkup(file.name, text)) {
+    try {
+      text = await convertFile(file.name, bytes);
+    } catch (error) {  // a server without the converter: the markup itself can be read
+      if (text === null || error.code === "invalid_api_key") throw error;
+    }
+  }
   if (!text.trim()) throw new Error(`${file.name} is empty.`);
   return text;
 }

@@ -2,14 +2,20 @@
 #include "runtime/requests/request.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <chrono>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "runtime/grammar/automaton.h"
 #include "tests/support/refusal.h"
+#include "tests/support/scoped_variable.h"
+#include "tests/support/temporary_folder.h"
 
 namespace headrace {
 namespace {
@@ -155,6 +161,82 @@ TEST(Requests, AFileThatCannotBeReadIsNamed) {
     line["body"]["messages"] = file_message({bad.part});
     expect_error(ExitCode::kBadInput, bad.where, {bad.says}, [&line] { parse(line); });
   }
+}
+
+// The name is the client's in the prompt and for the format, and printable in errors.
+TEST(Requests, AFilesNameMayBeLongAndInAnyScript) {
+  const std::string name = std::string(100, 'a') + "\xc3\xbc.pdf", cut = std::string(96, 'a') + "... (106 bytes).pdf";
+  json line = chat();
+  line["body"]["messages"] = file_message({file_part(name, "YQ=="), file_part("b.txt", "YmI=")});
+  EXPECT_EQ(user_text(line), "File: " + name + "\n\na\n\nFile: b.txt\n\nbb");
+  line["body"]["messages"] = file_message({file_part(name, "IA==")});
+  expect_error(ExitCode::kBadInput, cut, {"is empty"}, [&line] { parse(line); });
+  const ScopedVariable nothing("PATH", "/nowhere");
+  line["body"]["messages"] = file_message({file_part("\xc3\xbc.pdf", "JVBERi0=")});  // %PDF-
+  expect_error(ExitCode::kBadInput, "\\xc3\\xbc.pdf", {"pdftotext", "is not installed"}, [&line] { parse(line); });
+}
+
+TEST(Requests, FilesShareOneLimitOfText) {
+  const FileRules rules = {.text_bytes = 6};
+  const auto text_of = [&rules](const std::vector<json>& parts) {
+    json line = chat();
+    line["body"]["messages"] = file_message(parts);
+    return parse_batch_line(line.dump(), "in", nullptr, rules).request.text();
+  };
+  EXPECT_EQ(text_of({file_part("a", "YWJj"), file_part("b", "YWJj")}), "File: a\n\nabc\n\nFile: b\n\nabc");
+  expect_error(ExitCode::kBadInput, "b", {"has 4 bytes", "may have 6 together", "leave 3"}, [&] {
+    text_of({file_part("a", "YWJj"), file_part("b", "YWJjZA==")});
+  });
+  expect_error(ExitCode::kBadInput, "a", {"has 7 bytes or more: the limit is 6"},
+               [&] { text_of({file_part("a", "YWJjZGVmZw==")}); });
+  std::vector<json> many(16, file_part("a", "YQ=="));
+  json two = chat();
+  two["body"]["messages"] = {{{"role", "user"}, {"content", many}}, {{"role", "user"}, {"content", "Why?"}}};
+  EXPECT_NO_THROW(parse(two));
+  two["body"]["messages"][1]["content"] = {many[0]};
+  expect_error(ExitCode::kBadInput, "in: line 7", {"messages", "more than 16 files"}, [&two] { parse(two); });
+}
+
+void write_program(TemporaryFolder* folder, const std::string& name, const std::string& script) {
+  folder->write(name, "#!/bin/sh\n" + script);
+  ASSERT_EQ(::chmod((*folder / name).c_str(), 0700), 0);
+}
+
+std::string with_file(const json& part) { return json{{"model", "m"}, {"messages", file_message({part})}}.dump(); }
+
+// A server has few threads, so that none waits for another's file.
+TEST(Requests, OneFileIsConvertedAtATime) {
+  TemporaryFolder folder;
+  write_program(
+      &folder, "pdftotext",
+      "touch " + folder / "began" + "\nwhile [ ! -e " + folder / "go" + " ]; do /bin/sleep 0.01; done\necho a\n");
+  const ScopedVariable path("PATH", folder.path() + ":/usr/bin:/bin");
+  const std::string pdf = with_file(file_part("a.pdf", "JVBERi0="));
+  const FileRules now = {.waits = false};
+  std::thread other([&pdf] {
+    EXPECT_EQ(parse_request(pdf, RequestKind::kChat, "request").conversation.messages[0]["content"], "a");
+  });
+  for (int i = 0; i < 2000 && !std::filesystem::exists(folder / "began"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_THROW(parse_request(pdf, RequestKind::kChat, "request", now), ConverterBusy);
+  const std::string plain = with_file(file_part("a.txt", "YWJj"));
+  EXPECT_EQ(parse_request(plain, RequestKind::kChat, "request", now).conversation.messages[0]["content"], "abc");
+  folder.write("go", "");
+  other.join();
+  EXPECT_NO_THROW(parse_request(pdf, RequestKind::kChat, "request", now));
+}
+
+TEST(Requests, ConversionsHaveOneDeadlineAndAnInterrupt) {
+  TemporaryFolder folder;
+  write_program(&folder, "pdftotext", "/bin/sleep 1\necho a\n");
+  const ScopedVariable path("PATH", folder.path() + ":/usr/bin:/bin");
+  const json pdf = file_part("a.pdf", "JVBERi0=");
+  const std::string two = json{{"model", "m"}, {"messages", file_message({pdf, pdf})}}.dump();
+  expect_error(ExitCode::kBadInput, "a.pdf", {"takes too long"},
+               [&two] { parse_request(two, RequestKind::kChat, "request", {.convert_seconds = 1.5}); });
+  const std::atomic<bool> interrupt = true;
+  expect_error(ExitCode::kInterrupted, "a.pdf", {"interrupted"},
+               [&] { parse_request(two, RequestKind::kChat, "request", {.interrupt = &interrupt}); });
 }
 
 // A chat has a switch and a number, a completion has the number alone.

@@ -170,6 +170,45 @@ TEST(ToolCalls, InChannels) {
   EXPECT_TRUE(split_tool_calls(request.tools.tools, CallCount::kAny, cut.answer).calls.empty());
 }
 
+// A call whose arguments have not begun is one only if the model ended it.
+TEST(ToolCalls, ACallThatIsCutIsNone) {
+  const Request request = request_of("");
+  const ThinkingMarks marks = {"<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>",
+                               true};
+  const auto calls = [&](const std::string& text, bool cut) {
+    const ThinkingPlace::Parts parts = split_thinking(marks, false, text, true, cut);
+    return split_tool_calls(request.tools.tools, CallCount::kAny, parts.answer).calls.size();
+  };
+  const std::string header = "<|channel|>commentary to=functions.now <|constrain|>json<|message|>";
+  EXPECT_EQ(calls(header, false), 1u);
+  EXPECT_EQ(calls(header, true), 0u);
+  EXPECT_EQ(calls(header + " \n", true), 0u);
+  EXPECT_EQ(calls(header + "{}", true), 1u);
+  EXPECT_EQ(calls(header + "<|end|>", true), 1u);
+}
+
+TEST(ToolCalls, AMessageHasAtMost256) {
+  const auto chat_of = [](int count) {
+    const json call = {{"id", "c"}, {"type", "function"}, {"function", {{"name", "now"}, {"arguments", "{}"}}}};
+    const json messages = {
+        {{"role", "user"}, {"content", "q"}},
+        {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", std::vector<json>(count, call)}},
+        {{"role", "tool"}, {"content", "a"}, {"tool_call_id", "c"}}};
+    return parse_request(json{{"model", "m"}, {"messages", messages}}.dump(), RequestKind::kChat, "request");
+  };
+  EXPECT_EQ(chat_of(256).conversation.messages[1]["tool_calls"].size(), 256u);
+  expect_error(ExitCode::kBadInput, "request", {"messages[1]", "has 257 tool_calls: at most 256"},
+               [&] { chat_of(257); });
+  const auto response_of = [](int count) {
+    const json call = {{"type", "function_call"}, {"call_id", "c"}, {"name", "now"}, {"arguments", "{}"}};
+    json input = std::vector<json>(count, call);
+    input.push_back({{"type", "function_call_output"}, {"call_id", "c"}, {"output", "a"}});
+    return parse_request(json{{"model", "m"}, {"input", input}}.dump(), RequestKind::kResponse, "request");
+  };
+  EXPECT_EQ(response_of(256).conversation.messages[0]["tool_calls"].size(), 256u);
+  expect_error(ExitCode::kBadInput, "request", {"input[256]", "at most 256"}, [&] { response_of(257); });
+}
+
 TEST(ToolCalls, OneAloneWithoutParallelCalls) {
   const Request request = request_of(R"(,"parallel_tool_calls":false)");
   EXPECT_EQ(request.tools.count, CallCount::kOne);

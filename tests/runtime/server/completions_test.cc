@@ -122,9 +122,9 @@ TEST_F(ServerTest, ABodyThatNeedsTooMuchMemoryIsRefused) {
 
 TEST(RequestMemory, IsTakenKeptAndGivenBack) {
   MemoryBudget host("--host-mem", kGiB);
-  constexpr uint64_t kBody = kMiB;
-  RequestMemory memory(host.reserve(RequestMemory::part_of(100 * kGiB, kBody, 0), "requests"));
-  EXPECT_EQ(memory.take(10 * kBody, nullptr)->status, 413);
+  constexpr uint64_t kLongest = kMiB, kBody = kLongest + kMaxFileText;  // with its files
+  RequestMemory memory(host.reserve(RequestMemory::part_of(100 * kGiB, kLongest, 0), "requests"));
+  EXPECT_EQ(memory.take(2 * kBody, nullptr)->status, 413);
   RequestMemory::Share first, second;
   EXPECT_FALSE(memory.take(kBody, &first));
   EXPECT_EQ(memory.take(kBody, &second)->status, 503);
@@ -134,6 +134,30 @@ TEST(RequestMemory, IsTakenKeptAndGivenBack) {
   first.keep(2000);
   RequestMemory::Share third = std::move(first);
   EXPECT_FALSE(memory.take(kBody, &second));
+}
+
+// A file's text may be longer than the body.
+TEST(RequestMemory, CountsTheTextOfFiles) {
+  MemoryBudget host("--host-mem", 4 * kGiB);
+  const std::string file = R"({"filename":"a","file_data":"YQ=="})";
+  RequestMemory large(host.reserve(RequestMemory::part_of(100 * kGiB, kMiB, 0), "requests")),
+      small(host.reserve(100 * kMiB, "requests"));
+  EXPECT_EQ(large.file_rules("{}").text_bytes, 0u);
+  EXPECT_EQ(large.file_rules(file).text_bytes, kMaxFileText);
+  EXPECT_FALSE(large.file_rules(file).waits);
+  RequestMemory::Share share;
+  EXPECT_FALSE(large.take(kMiB + kMaxFileText, &share));
+  const uint64_t text = small.file_rules(file).text_bytes;
+  EXPECT_LT(text, kMaxFileText);
+  EXPECT_GT(text, 0u);
+  EXPECT_FALSE(small.take(file.size() + text, &share));
+}
+
+TEST(Failures, ABusyConverterIsAskedAgain) {
+  const Failure failure = failure_of(ConverterBusy("a.pdf"));
+  EXPECT_EQ(failure.status, 503);
+  EXPECT_EQ(failure.code, "converter_busy");
+  EXPECT_GT(failure.retry_after_s, 0);
 }
 
 TEST_F(ServerTest, EventsAddUpToTheWholeAnswer) {

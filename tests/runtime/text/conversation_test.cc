@@ -174,6 +174,8 @@ TEST(Conversation, CallsThatATemplatePrintsOneByOne) {
   EXPECT_TRUE(template_traits(kOneCall).effort && template_traits(kOneCall).thinking_member);
   EXPECT_FALSE(template_traits(kEach).effort || template_traits(kEach).thinking_member);
   EXPECT_FALSE(template_traits("{{ m.thinking }}{{ m.reasoning_content }}").thinking_member);
+  EXPECT_TRUE(template_traits("{{ m.thinking }}").thinking_member);
+  EXPECT_FALSE(template_traits("{% if thinking %}{{ thinking }}{% endif %}").thinking_member);  // a variable
 }
 
 TEST(Conversation, GptOssByItsPublishedTemplate) {

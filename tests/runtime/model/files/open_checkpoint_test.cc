@@ -283,6 +283,19 @@ TEST(HubCache, ASnapshotOfGgufFilesIsItsOnlyOneOrAChoice) {
   EXPECT_EQ(open_checkpoint(snapshot + "/m-Q4_K_M.gguf")->path(), snapshot + "/m-Q4_K_M.gguf");
 }
 
+// A model in PyTorch's files is not the GGUF model of a folder below it.
+TEST(HubCache, AGgufFileBelowAnotherModelIsNotOpened) {
+  for (const char* const weights : {"pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "model.safetensors"}) {
+    const TemporaryFolder folder;
+    folder.write("config.json", "{}");
+    folder.write("gguf/.keep", "");
+    std::filesystem::copy_file(HEADRACE_TEST_DATA "/tiny/qwen35.gguf", folder / "gguf/m.gguf");
+    EXPECT_EQ(open_checkpoint(folder.path())->path(), folder / "gguf/m.gguf");
+    folder.write(weights, "x");
+    EXPECT_THROW(open_checkpoint(folder.path()), Error) << weights;
+  }
+}
+
 TEST(HubCache, RefusesRevisionsThatLeadAstray) {
   const TemporaryFolder folder;
   const ScopedVariable cache("HF_HUB_CACHE", folder.path());
