@@ -13,8 +13,10 @@ std::vector<Savings> savings_of(const RunContext& context, const RunSetup& setup
   const bool cuda = context.device.backend() == Backend::kCuda;
   const EngineOptions& options = context.options;
   const bool movable = cuda && context.weights.movable_bytes() > 0;
-  // Where weights stream, embeddings that leave cost next to nothing and make room for a layer.
-  const bool leave = movable && context.weights_place != WeightsPlace::kDevice;
+  // Where weights stream, embeddings that leave cost next to nothing and make room for a layer. Experts may leave
+  // without being asked for, also none of them.
+  const bool experts = context.weights.has_experts() && context.weights_place == WeightsPlace::kAuto;
+  const bool leave = movable && context.weights_place != WeightsPlace::kDevice && !experts;
   std::vector<Savings> all = {{.embedding = options.host_embedding.value_or(leave),
                                .window = setup.windowed,
                                .states = options.host_states.value_or(false)}};
