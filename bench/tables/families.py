@@ -32,9 +32,9 @@ def hybrid_partial():
 
 def windows():
     rows = []
-    for shape in ("gemma-3-27b", "gemma-4-12b", "gemma-4-31b"):
+    for shape in ("gemma-3-27b", "gemma-4-e4b", "gemma-4-12b", "gemma-4-31b"):
         for tokens in (16384, 61440):
-            row = find_one(f"bench_h200_{shape}.json", prompt_tokens=tokens, kv="device")
+            row = find_one(f"bench_h200_{shape}.json", prompt_tokens=tokens, kv="auto" if "e4b" in shape else "device")
             rows.append([shape, number(tokens), seconds(row["prefill"]["ms"]), digits(row["decode"]["ms_median"]),
                          gib(row["memory"]["vram_peak_bytes"])])
     return table("Q4_K_M, random weights | tokens | prefill | decode, ms a token | device memory", rows)
@@ -61,6 +61,17 @@ def streamed_weights():
                          f"{decode['ms_median']:.0f} ms", gib(decode["h2d_bytes_per_step"]),
                          f"{100 * decode['link_share_of_peak']:.1f}%"])
     return table("Llama-3.1-8B | `--vram` | tokens | prefill | a step | it streams | of the link's peak", rows)
+
+
+def experts_in_host():
+    rows = []
+    for name, shape, limit in (("35b", "qwen3.6-35b-a3b, Q4_K_M", "14 GiB"), ("30b", "qwen3-30b-a3b, Q4_K_M", "11 GiB"),
+                               ("gpt-oss", "gpt-oss-20b, MXFP4", "10 GiB")):
+        row = load(f"bench_h200_experts_in_host_{name}.json")["rows"][0]
+        decode = row["decode"]
+        rows.append([shape, limit, number(row["prompt_tokens"]), seconds(row["prefill"]["ms"]),
+                     f"{decode['ms_median']:.2f} ms", f"{decode['h2d_bytes_per_step'] / 2**20:.0f} MiB"])
+    return table("shape | `--vram` | tokens | prefill | a step | it fetches", rows)
 
 
 def overturned():
