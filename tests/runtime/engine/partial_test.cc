@@ -96,7 +96,9 @@ TEST_P(PartialText, IsThatOfPlainDecoding) {
           EXPECT_EQ(note, "");
         } else {
           EXPECT_EQ(chosen.speculation.verify, VerifyMode::kFull);
-          if (kv == KvMode::kDevice) EXPECT_EQ(note, "nothing streams");
+          if (kv == KvMode::kDevice) {
+            EXPECT_EQ(note, "nothing streams");
+          }
         }
         // Pending tokens as a tree, with second choices that are followed, and a draft's wrong guesses kept.
         for (const int64_t interval : {int64_t{20}, kAutoInterval}) {
