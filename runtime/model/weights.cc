@@ -213,7 +213,7 @@ void place_mtp(const LayerTensors& tensor, const MtpSpec& spec, int64_t hidden, 
 }
 
 // -1: of no layer.
-int64_t layer_of(std::string_view name) {
+int64_t layer_in_name(std::string_view name) {
   int64_t layer = -1;
   for (const std::string_view prefix : {"model.layers.", "blk."})
     if (name.starts_with(prefix)) std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
@@ -225,7 +225,7 @@ bool is_idle(std::string_view name, const ModelConfig& config) {
   for (const std::string_view end : {".self_attn.k_proj.weight", ".self_attn.v_proj.weight", ".self_attn.k_norm.weight",
                                      ".attn_k.weight", ".attn_v.weight", ".attn_k_norm.weight"}) {
     if (!name.ends_with(end)) continue;
-    const int64_t layer = layer_of(name);
+    const int64_t layer = layer_in_name(name);
     return layer >= 0 && layer < config.layer_count() && config.layer(layer).has_attention() &&
            !config.layer(layer).keeps_rows();
   }
@@ -245,7 +245,7 @@ bool is_harmless(std::string_view name) {
 bool is_ours(std::string_view name, const ModelConfig& config) {
   if (config.mtp && name.starts_with("mtp.")) return true;
   for (const std::string_view prefix : {"model.layers.", "blk."})
-    if (name.starts_with(prefix)) return layer_of(name) >= 0 && layer_of(name) < config.layer_count();
+    if (name.starts_with(prefix)) return layer_in_name(name) >= 0 && layer_in_name(name) < config.layer_count();
   for (const std::string_view prefix : {"model.norm", "model.final", "model.embed", "model.per_layer", "lm_head.",
                                         "final_logits_bias", "output", "token_embd", "position_embd", "per_layer"})
     if (name.starts_with(prefix)) return true;
