@@ -1,8 +1,8 @@
 // What the plan of a session knows of the weights.
 #include <algorithm>
 
-#include "runtime/session/expert_slabs.h"
 #include "runtime/model/substitutes.h"
+#include "runtime/session/expert_slabs.h"
 #include "runtime/session/layout.h"
 
 namespace headrace {
