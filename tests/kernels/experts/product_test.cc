@@ -315,8 +315,9 @@ TEST_P(GroupedProductTest, AGroupHasTheMatrixThatTheListNames) {
 
 // The others' rows are left as they are.
 TEST_P(GroupedProductTest, OnlyListedGroupsAreMultiplied) {
-  for (const auto& [type, begin] :
-       {std::pair{WeightType::kQ4K, kFew}, {WeightType::kQ4K, kMany}, {WeightType::kF32, kFew}}) {
+  for (const auto& given : {std::pair{WeightType::kQ4K, kFew}, {WeightType::kQ4K, kMany}, {WeightType::kF32, kFew}}) {
+    const WeightType type = given.first;
+    const auto& begin = given.second;
     const bool is_float = type == WeightType::kF32;
     const DType dtype = is_float ? DType::kF32 : DType::kBF16;
     const Experts experts = is_float ? plain(DType::kF32) : quantised(type);
