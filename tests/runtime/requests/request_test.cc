@@ -193,7 +193,7 @@ TEST(Requests, FilesShareOneLimitOfText) {
   json two = chat();
   two["body"]["messages"] = {{{"role", "user"}, {"content", many}}, {{"role", "user"}, {"content", "Why?"}}};
   EXPECT_NO_THROW(parse(two));
-  two["body"]["messages"][1]["content"] = {many[0]};
+  two["body"]["messages"][1]["content"] = json::array({many[0]});
   expect_error(ExitCode::kBadInput, "in: line 7", {"messages", "more than 16 files"}, [&two] { parse(two); });
 }
 
