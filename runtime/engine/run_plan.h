@@ -31,9 +31,9 @@ struct RunPlan {
   int64_t draft_levels = 0;  // of its trees
   DraftPass draft_pass{};
   DraftWindow draft_window{};
-  uint64_t weights_bytes = 0, draft_weights_bytes = 0;
-  std::vector<WeightTypeUse> weight_types{};  // of the model's weights
-  const char* prefill_type = "";              // as in GenerateResult
+  uint64_t weights_bytes = 0, draft_weights_bytes = 0;  // on the device, without substitutes
+  std::vector<WeightTypeUse> weight_types{};            // of the model's weights
+  const char* prefill_type = "";                        // as in GenerateResult
   ModelSizes sizes{};
   std::optional<WeightType> substitute{};  // of the layers in host memory; none: they have none, or none is there
   ModelSizes partial_sizes{};              // with them, of partial steps

@@ -69,9 +69,9 @@ SessionOptions session_options(const RunContext& context, const GenerateOptions&
   return session;
 }
 
-// That a run by this plan has on the device.
+// That a run by this plan has on the device, without substitutes.
 uint64_t device_weights_bytes(const Weights& weights, const MemoryPlan& memory) {
-  uint64_t bytes = weights.all_bytes() - memory.host_weights_bytes + memory.substitute_bytes;
+  uint64_t bytes = weights.all_bytes() - memory.host_weights_bytes;
   if (memory.host_embedding_bytes > 0) bytes -= weights.movable_bytes();
   if (weights.embedding_in_host()) bytes -= weights.embedding_bytes();
   return bytes;

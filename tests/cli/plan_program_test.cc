@@ -142,6 +142,15 @@ TEST_F(PlanProgram, SavesForWeightsThatStream) {
   EXPECT_NE(planned.out.find("the prompt's states, while prefill runs"), std::string::npos) << planned.out;
 }
 
+// Substitutes are on the device beside the weights that stay, and are counted once.
+TEST_F(PlanProgram, CountsSubstitutesOnce) {
+  const json report =
+      json::parse(plan({"llama-3.1-8b", "rtx4090", "8K", "--vram", "8GiB", "--host-mem", "64GiB", "--json"}).out);
+  EXPECT_GT(report["memory"]["substitute_bytes"], 0u);
+  EXPECT_LE(report["memory"]["vram_bytes"], 8 * kGiB);
+  EXPECT_GT(report["memory"]["vram_bytes"], 8 * kGiB - 512 * kMiB);
+}
+
 TEST_F(PlanProgram, KnowsTheModelsContextAndWhatItsCardExtends) {
   const std::vector<std::string> words = {"qwen3-14b", "rtx4090", "128K", "--weights", "q4_k_m", "--host-mem", "32GiB"};
   const Finished finished = plan(words);
