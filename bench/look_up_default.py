@@ -10,7 +10,9 @@ in turn, where the KV cache is on the device and where it streams from host memo
 tokens/s, their ratio, the tokens per step, and whether all answers were the same. At the end: the worst ratio, and the
 worst one of each question.
 """
-import argparse, json, os, shlex, statistics, subprocess, sys, tempfile
+import argparse, json, os, shlex, statistics, sys, tempfile
+
+from headrace_json import json_of
 
 QUESTIONS = {
     "copy": ("Repeat the text above word for word, from its beginning.", ["--temp", "0"]),
@@ -25,10 +27,7 @@ def answer(a, document, question, flags):
     prompt, sampling = QUESTIONS[question]
     command = [a.headrace, "generate", "-m", a.model, "-f", document, "-p", "\n\n" + prompt, "-n", str(a.new_tokens),
                "--ignore-eos", "--json", "-q", *sampling, *flags, *a.flags]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{shlex.join(command)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout)
+    return json_of(command)
 
 
 def row(a, place, document, question):

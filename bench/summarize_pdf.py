@@ -5,7 +5,9 @@
 BOOK: plain text; its first 300 pages of 40 lines are written as a PDF. The command is
 `headrace summarize book.pdf -m MODEL --long split`: what does not fit the model's context is summarized in parts.
 """
-import argparse, json, os, shlex, subprocess, sys, tempfile, textwrap, time
+import argparse, json, os, shlex, sys, tempfile, textwrap, time
+
+from headrace_json import json_of
 
 LINES = 40
 
@@ -57,11 +59,8 @@ def main():
             f.write(pdf)
         command = [a.headrace, "summarize", path, "-m", a.model, "--long", "split", "--json", "-q", *a.flags]
         start = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, text=True)
+        result = json_of(command)
         seconds = time.perf_counter() - start
-        if done.returncode:
-            sys.exit(f"{shlex.join(command)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
-        result = json.loads(done.stdout)
     parts = result.get("parts", [])
     print(json.dumps({"program": "bench/summarize_pdf.py", "model": os.path.basename(a.model), "flags": a.flags,
                       "pages": a.pages, "pdf_bytes": len(pdf), "seconds": round(seconds, 1), "parts": len(parts),
