@@ -14,16 +14,7 @@
 namespace headrace {
 namespace {
 
-ModelSizes llama_8b() {
-  return {.layers = 32,
-          .hidden = 4096,
-          .heads = 32,
-          .kv_heads = 8,
-          .head_dim = 128,
-          .ffn = 14336,
-          .vocab = 128256,
-          .rows = {.layers = 32, .kv_heads = 8, .head_dim = 128}};
-}
+ModelSizes llama_8b() { return testing::llama_8b_sizes(); }
 
 // Of an H200, each by the bench of its kernel (bench/results).
 MachineRates h200() {

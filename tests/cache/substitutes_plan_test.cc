@@ -3,6 +3,7 @@
 
 #include "cache/cost.h"
 #include "cache/minimum_budgets.h"
+#include "tests/support/plan_input.h"
 
 namespace headrace {
 namespace {
@@ -11,13 +12,10 @@ constexpr uint64_t kExactLayer = 416 * kMiB, kSubstitute = 120 * kMiB;
 
 // Llama-3.1-8B in bf16, whose layers have substitutes; partial steps read the full KV itself or an int8 copy.
 PlanInput with_substitutes(uint64_t vram, bool exact) {
-  PlanInput in;
-  in.rows = {.layers = 32, .kv_heads = 8, .head_dim = 128, .k_type = DType::kBF16, .v_type = DType::kBF16};
-  in.prompt_rows = 8192;
-  in.context_rows = 8448;
+  PlanInput in = testing::plan_input(
+      {.layers = 32, .kv_heads = 8, .head_dim = 128, .k_type = DType::kBF16, .v_type = DType::kBF16},
+      {.prompt = 8192, .context = 8448, .mode = KvMode::kAuto, .vram_free = vram});
   in.pass_rows = 64;
-  in.vram_free = vram;
-  in.host_free = 64 * kGiB;
   in.prefill_work.bytes = in.decode_work.bytes = 256 * kMiB;
   in.weights.bytes.assign(32, kExactLayer);
   in.weights.substitutes.assign(32, kSubstitute);
@@ -81,14 +79,8 @@ TEST(PlannerOfSubstitutes, SaysWhatWouldFit) {
 // Partial steps that read the full KV read its rows in their own types.
 TEST(Cost, OfPartialStepsOnTheFullKv) {
   CostInput in;
-  in.model = {.layers = 32,
-              .hidden = 4096,
-              .heads = 32,
-              .kv_heads = 8,
-              .head_dim = 128,
-              .ffn = 14336,
-              .vocab = 128256,
-              .rows = with_substitutes(kGiB, true).rows};
+  in.model = testing::llama_8b_sizes();
+  in.model.rows = with_substitutes(kGiB, true).rows;
   in.plan = make_plan(with_substitutes(32 * kGiB, true));
   in.rates = {.gpu = true,
               .to_device_gb_per_s = 25,

@@ -1,9 +1,21 @@
 // What a planner is asked in tests of costs: a prompt and its context, with room for all of it unless said otherwise.
 #pragma once
 
+#include "cache/cost.h"
 #include "cache/memory_plan.h"
 
 namespace headrace::testing {
+
+inline ModelSizes llama_8b_sizes() {
+  return {.layers = 32,
+          .hidden = 4096,
+          .heads = 32,
+          .kv_heads = 8,
+          .head_dim = 128,
+          .ffn = 14336,
+          .vocab = 128256,
+          .rows = {.layers = 32, .kv_heads = 8, .head_dim = 128}};
+}
 
 struct PlannedRun {
   int64_t prompt, context;

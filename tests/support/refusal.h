@@ -37,6 +37,19 @@ std::string error_of(ExitCode code, Action&& action) {
   return "";
 }
 
+// The same, of all that the Error says.
+template <typename Action>
+ErrorInfo refusal_of(ExitCode code, Action&& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.info();
+  }
+  ADD_FAILURE() << "no error";
+  return {};
+}
+
 // A number after these words, read as a user would who follows the advice.
 inline uint64_t amount_after(const std::string& text, const std::string& words) {
   const size_t at = text.find(words);

@@ -10,40 +10,17 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/model/random_checkpoint.h"
+#include "tests/support/placed_weights.h"
 #include "tests/support/session_fixture.h"
-#include "tests/support/temporary_folder.h"
-#include "tests/support/turns.h"
 
 namespace headrace {
 namespace {
 
+using testing::decode_in_budget;
 using testing::LoadedModel;
+using testing::SaidInBudget;
 
 // ---- The bits -------------------------------------------------------------------------------------------------------
-
-struct Said {
-  std::vector<int32_t> tokens;
-  std::vector<std::vector<float>> logits;
-  MemoryPlan plan;
-  ExpertUse use;
-};
-
-Said run(const LoadedModel& model, const SessionOptions& options, int64_t tokens) {
-  const std::vector<int32_t> prompt =
-      testing::made_up_ids(options.prompt_tokens, static_cast<int32_t>(model.checkpoint->config().vocab));
-  MemoryBudget &vram = model.device->vram(), &host = model.device->host_mem();
-  vram.reset_peak();
-  host.reset_peak();
-  const uint64_t vram_before = vram.used_bytes(), host_before = host.own_peak_bytes();
-  Said said;
-  const auto session = model.session(options);
-  said.plan = session->plan();
-  said.tokens = testing::decode_plainly(*session, prompt, tokens, &said.logits);
-  said.use = session->expert_use();
-  EXPECT_LE(vram.peak_bytes() - vram_before, said.plan.vram_bytes);
-  EXPECT_LE(host.own_peak_bytes() - host_before, said.plan.host_total_bytes - said.plan.host_weights_bytes);
-  return said;
-}
 
 struct Case {
   const char* model;
@@ -63,7 +40,7 @@ TEST_P(ExpertsPlaces, GiveTheSameBits) {
   options.sampling = {.temperature = c.temperature, .top_p = 0.95f, .seed = 7};
   options.prefill_group = 128;
   options.kv = KvMode::kDevice;
-  const Said usual = run(model, options, kTokens);
+  const SaidInBudget usual = decode_in_budget(model, options, kTokens);
   EXPECT_EQ(usual.plan.host_weights_layers, 0);
   EXPECT_EQ(usual.use.used, 0u);
   options.weights = WeightsPlace::kAuto;  // beside the experts that have left
@@ -80,7 +57,7 @@ TEST_P(ExpertsPlaces, GiveTheSameBits) {
     // One slot: a row's experts take rounds. As many as a row uses; more; all, which are fetched once.
     for (const int64_t slots : {int64_t{1}, spec.used, spec.used + 1, spec.count}) {
       options.ring.expert_slots = slots;
-      const Said there = run(model, options, kTokens);
+      const SaidInBudget there = decode_in_budget(model, options, kTokens);
       EXPECT_EQ(there.tokens, usual.tokens) << in_host << " layers, " << slots << " slots";
       EXPECT_EQ(there.logits, usual.logits) << in_host << " layers, " << slots << " slots";
       EXPECT_TRUE(there.plan.host_experts_alone);
@@ -118,30 +95,16 @@ INSTANTIATE_TEST_SUITE_P(
 
 // ---- The text -------------------------------------------------------------------------------------------------------
 
-struct Drafted {
-  DeviceChoice device;
-  const char* model;
-  SpecType draft;
-};
+using testing::Drafted;
 
-class ExpertsPlaceText : public ::testing::TestWithParam<Drafted> {
+class ExpertsPlaceText : public testing::DraftedText {
  protected:
-  static EngineOptions options(WeightsPlace place, int64_t slots = 0) {
-    EngineOptions o;
-    o.model = testing::tiny_model(GetParam().model);
-    o.device = {.choice = GetParam().device, .threads = 2};
-    o.want_tokenizer = false;
-    o.prefill_group = 128;
-    o.weights_place = place;
-    o.ring = {.slots = 2, .slot_bytes = 64 * kKiB, .expert_slots = slots};
-    o.draft.type = GetParam().draft;
+  EngineOptions options(WeightsPlace place, int64_t slots = 0) const {
+    EngineOptions o = DraftedText::options(place);
+    o.ring.expert_slots = slots;
     return o;
   }
-  static GenerateOptions run(VerifyMode verify, KvMode kv) {
-    GenerateOptions run{.max_tokens = 30, .kv = kv, .sampling = {.temperature = 0.8f, .seed = 3}, .ignore_eos = true};
-    run.verify = VerifyOptions{.mode = verify};
-    return run;
-  }
+  static GenerateOptions run(VerifyMode verify, KvMode kv) { return DraftedText::run(verify, kv, 30); }
 };
 std::vector<Drafted> drafted_experts() {
   std::vector<Drafted> all;
@@ -152,11 +115,7 @@ std::vector<Drafted> drafted_experts() {
   }
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(Drafts, ExpertsPlaceText, ::testing::ValuesIn(drafted_experts()), [](const auto& given) {
-  std::string name = spec_type_name(given.param.draft);
-  std::erase(name, '-');
-  return testing::device_name(given.param.device) + "_" + given.param.model + "_" + name;
-});
+INSTANTIATE_TEST_SUITE_P(Drafts, ExpertsPlaceText, ::testing::ValuesIn(drafted_experts()), testing::drafted_name);
 
 // Trees, partial steps and refreshes, with rows in either place. A tree uses more experts than there are slots.
 TEST_P(ExpertsPlaceText, IsTheSameInEveryMode) {
@@ -179,43 +138,19 @@ TEST_P(ExpertsPlaceText, IsTheSameInEveryMode) {
 }
 
 TEST_P(ExpertsPlaceText, IsTheSameAfterSavedPrefixesAndKeptRows) {
-  const TemporaryFolder first, second;
-  EngineOptions slab = options(WeightsPlace::kHost, 3), usual = options(WeightsPlace::kDevice);
-  slab.prefix_cache.folder = first.path();
-  usual.prefix_cache.folder = second.path();
-  Engine a(slab), b(usual);
   const GenerateOptions plain = run(VerifyMode::kFull, KvMode::kAuto);
-  for (const int64_t prompt : {1300, 1900}) {
-    const std::vector<int32_t> ids = testing::made_up_ids(prompt, 320);
-    const GenerateResult there = a.generate(ids, plain, nullptr), here = b.generate(ids, plain, nullptr);
-    EXPECT_EQ(there.prefix.rows, here.prefix.rows);
-    EXPECT_EQ(there.token_ids, here.token_ids);
-  }
-  GenerateOptions keeping = plain;
-  keeping.keep = KeepRows::kPrompt;
-  keeping.keep_tokens = 2048;
-  Engine c(options(WeightsPlace::kHost, 3)), d(options(WeightsPlace::kDevice));
-  EXPECT_EQ(testing::talk(c, keeping), testing::talk(d, keeping));
+  testing::expect_same_after_saved_prefixes_and_kept_rows({options(WeightsPlace::kHost, 3), plain},
+                                                          {options(WeightsPlace::kDevice), plain});
 }
 
 // ---- The choice -----------------------------------------------------------------------------------------------------
 
-class ExpertsPlaceAuto : public ::testing::TestWithParam<DeviceChoice> {
+class ExpertsPlaceAuto : public testing::PlaceByBudget {
  protected:
   static EngineOptions options() {
-    EngineOptions o;
-    o.model = testing::tiny_model("qwen3moe");
+    EngineOptions o = PlaceByBudget::options("qwen3moe");
     o.dtype = DType::kF32;
-    o.device = {.choice = GetParam(), .threads = 2};
-    o.want_tokenizer = false;
-    o.prefill_group = 64;
-    o.host_embedding = false;
-    o.draft.type = SpecType::kNone;
-    o.ring = {.slots = 2, .slot_bytes = 64 * kKiB};
     return o;
-  }
-  static GenerateOptions run() {
-    return {.max_tokens = 10, .sampling = {.temperature = 0.8f, .seed = 3}, .ignore_eos = true};
   }
 };
 // On a GPU the tiny model's layers are less than a granule of what a run takes beside them.

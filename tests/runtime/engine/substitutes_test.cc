@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,15 +14,15 @@
 #include "cache/minimum_budgets.h"
 #include "runtime/engine/engine.h"
 #include "runtime/model/random_checkpoint.h"
+#include "tests/support/placed_weights.h"
+#include "tests/support/refusal.h"
 #include "tests/support/session_fixture.h"
-#include "tests/support/temporary_folder.h"
-#include "tests/support/tiny_drafts.h"
-#include "tests/support/turns.h"
 
 namespace headrace {
 namespace {
 
 using testing::LoadedModel;
+using testing_support::refusal_of;
 
 // ---- What is there --------------------------------------------------------------------------------------------------
 
@@ -173,28 +172,12 @@ TEST_P(SubstitutesLink, PartialStepsOnTheFullKvHaveTheBitsOfFullSteps) {
 
 // ---- The text -------------------------------------------------------------------------------------------------------
 
-struct Drafted {
-  DeviceChoice device;
-  SpecType draft;
-};
-
-class SubstitutesText : public ::testing::TestWithParam<Drafted> {
+class SubstitutesText : public testing::DraftedText {
  protected:
-  SubstitutesText() {
-    if (GetParam().draft == SpecType::kEagle3) testing_support::tiny_eagle3_head().write(folder_.path());
-  }
   EngineOptions options(bool substitutes) const {
-    EngineOptions o;
-    o.model = testing::tiny_model(GetParam().draft == SpecType::kMtp ? "qwen35" : "llama31");
-    o.device = {.choice = GetParam().device, .threads = 2};
+    EngineOptions o = DraftedText::options(substitutes ? WeightsPlace::kHost : WeightsPlace::kDevice);
     o.dtype = DType::kBF16;
-    o.want_tokenizer = false;
-    o.prefill_group = 128;
-    o.weights_place = substitutes ? WeightsPlace::kHost : WeightsPlace::kDevice;
     if (substitutes) o.substitute = {.automatic = false, .type = WeightType::kQ8_0};
-    o.ring = {.slots = 2, .slot_bytes = 64 * kKiB};
-    o.draft.type = GetParam().draft;
-    if (GetParam().draft == SpecType::kEagle3) o.draft.model = folder_.path();
     return o;
   }
   static GenerateOptions run(float temperature, KvMode kv) {
@@ -207,23 +190,17 @@ class SubstitutesText : public ::testing::TestWithParam<Drafted> {
     run.verify = VerifyOptions{.mode = VerifyMode::kFull};
     return run;
   }
-  const TemporaryFolder folder_;
 };
-std::vector<Drafted> drafted() {
-  std::vector<Drafted> all;
-  for (const DeviceChoice device : testing::session_devices()) {
-    for (const SpecType draft : {SpecType::kNone, SpecType::kNgram, SpecType::kEagle3, SpecType::kMtp}) {
-      // In a GPU's layout the tiny hybrid's layers are no larger than their substitutes.
-      if (device != DeviceChoice::kCuda || draft != SpecType::kMtp) all.push_back({device, draft});
-    }
-  }
+// In a GPU's layout the tiny hybrid's layers are no larger than their substitutes.
+std::vector<testing::Drafted> with_substitutes_of_layers() {
+  std::vector<testing::Drafted> all = testing::each_draft();
+  std::erase_if(all, [](const testing::Drafted& one) {
+    return one.device == DeviceChoice::kCuda && one.draft == SpecType::kMtp;
+  });
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(Drafts, SubstitutesText, ::testing::ValuesIn(drafted()), [](const auto& given) {
-  std::string name = spec_type_name(given.param.draft);
-  std::erase(name, '-');
-  return testing::device_name(given.param.device) + "_" + name;
-});
+INSTANTIATE_TEST_SUITE_P(Drafts, SubstitutesText, ::testing::ValuesIn(with_substitutes_of_layers()),
+                         testing::drafted_name);
 
 // Whatever partial steps read: the full KV itself, a copy or blocks; prompts that are shorter than any copy, too.
 TEST_P(SubstitutesText, IsThatOfTheExactWeights) {
@@ -281,25 +258,10 @@ TEST_P(SubstitutesText, IsTheSameWhateverTheEngineDidBefore) {
 }
 
 TEST_P(SubstitutesText, IsTheSameAfterSavedPrefixesAndKeptRows) {
-  const TemporaryFolder first, second;
-  EngineOptions streamed = options(true), usual = options(false);
-  streamed.prefix_cache.folder = first.path();
-  usual.prefix_cache.folder = second.path();
-  {
-    Engine a(streamed), b(usual);
-    for (const int64_t prompt : {1300, 1900}) {
-      const std::vector<int32_t> ids = testing::made_up_ids(prompt, 320);
-      const GenerateResult there = a.generate(ids, run(0.8f, KvMode::kAuto), nullptr);
-      EXPECT_TRUE(there.plan.substitutes());
-      EXPECT_EQ(there.prefix.rows > 0, prompt == 1900);
-      EXPECT_EQ(there.token_ids, b.generate(ids, plain(run(0.8f, KvMode::kAuto)), nullptr).token_ids);
-    }
-  }
-  GenerateOptions keeping = run(0.8f, KvMode::kAuto);
-  keeping.keep = KeepRows::kPrompt;
-  keeping.keep_tokens = 2048;
-  Engine c(options(true)), d(options(false));
-  EXPECT_EQ(testing::talk(c, keeping), testing::talk(d, plain(keeping)));
+  const GenerateOptions lossless = run(0.8f, KvMode::kAuto);
+  testing::expect_same_after_saved_prefixes_and_kept_rows(
+      {options(true), lossless}, {options(false), plain(lossless)},
+      [](const GenerateResult& said) { EXPECT_TRUE(said.plan.substitutes()); });
 }
 
 // Substitutes that are wrong often: many tokens are overturned, and the text is right.
@@ -331,17 +293,6 @@ TEST(SubstitutesOfFourBits, AreOverturned) {
 
 // ---- The choice -----------------------------------------------------------------------------------------------------
 
-ErrorInfo refusal_of(const std::function<void()>& action, ExitCode code) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.info();
-  }
-  ADD_FAILURE() << "nothing is refused";
-  return {};
-}
-
 EngineOptions cpu_options(const char* model) {
   EngineOptions o;
   o.model = testing::tiny_model(model);
@@ -355,12 +306,12 @@ EngineOptions cpu_options(const char* model) {
 }
 
 TEST(SubstitutesChoice, RefusesWhatCannotBe) {
-  const ErrorInfo experts = refusal_of([] { Engine engine(cpu_options("qwen3moe")); }, ExitCode::kUsage);
+  const ErrorInfo experts = refusal_of(ExitCode::kUsage, [] { Engine engine(cpu_options("qwen3moe")); });
   EXPECT_EQ(experts.where, "--weights-substitute");
   EXPECT_NE(experts.what.find("has experts"), std::string::npos) << experts.what;
   EngineOptions four = cpu_options("llama31");
   four.substitute.type = WeightType::kQ4K;
-  const ErrorInfo small = refusal_of([&] { Engine engine(four); }, ExitCode::kUsage);
+  const ErrorInfo small = refusal_of(ExitCode::kUsage, [&] { Engine engine(four); });
   EXPECT_NE(small.what.find("Q4_K takes no less"), std::string::npos) << small.what;
   Engine engine(cpu_options("llama31"));
   GenerateOptions run{.max_tokens = 5};
@@ -368,7 +319,7 @@ TEST(SubstitutesChoice, RefusesWhatCannotBe) {
   const std::vector<int32_t> ids = testing::made_up_ids(400, 512);
   for (const bool plans : {false, true}) {
     const ErrorInfo approximate = refusal_of(
-        [&] { plans ? (void)engine.plan(400, run) : (void)engine.generate(ids, run, nullptr); }, ExitCode::kUsage);
+        ExitCode::kUsage, [&] { plans ? (void)engine.plan(400, run) : (void)engine.generate(ids, run, nullptr); });
     EXPECT_EQ(approximate.where, "--weights-substitute");
     EXPECT_NE(approximate.what.find("--verify approximate"), std::string::npos) << approximate.what;
   }

@@ -11,42 +11,18 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/model/random_checkpoint.h"
+#include "tests/support/placed_weights.h"
+#include "tests/support/refusal.h"
 #include "tests/support/session_fixture.h"
-#include "tests/support/temporary_folder.h"
-#include "tests/support/tiny_drafts.h"
-#include "tests/support/turns.h"
 
 namespace headrace {
 namespace {
 
+using testing::decode_in_budget;
 using testing::LoadedModel;
+using testing::SaidInBudget;
 
 // ---- The bits -------------------------------------------------------------------------------------------------------
-
-struct Said {
-  std::vector<int32_t> tokens;
-  std::vector<std::vector<float>> logits;
-  MemoryPlan plan;
-  uint64_t in_bytes = 0;  // over the link
-};
-
-Said run(const LoadedModel& model, const SessionOptions& options, int64_t tokens) {
-  const std::vector<int32_t> prompt =
-      testing::made_up_ids(options.prompt_tokens, static_cast<int32_t>(model.checkpoint->config().vocab));
-  MemoryBudget &vram = model.device->vram(), &host = model.device->host_mem();
-  vram.reset_peak();
-  host.reset_peak();
-  const uint64_t vram_before = vram.used_bytes(), host_before = host.own_peak_bytes();
-  Said said;
-  const auto session = model.session(options);
-  said.plan = session->plan();
-  const uint64_t in = model.device->bytes_over(Link::kHostToDevice);
-  said.tokens = testing::decode_plainly(*session, prompt, tokens, &said.logits);
-  said.in_bytes = model.device->bytes_over(Link::kHostToDevice) - in;
-  EXPECT_LE(vram.peak_bytes() - vram_before, said.plan.vram_bytes);
-  EXPECT_LE(host.own_peak_bytes() - host_before, said.plan.host_total_bytes - said.plan.host_weights_bytes);
-  return said;
-}
 
 struct Case {
   const char* model;
@@ -65,7 +41,7 @@ TEST_P(WeightsPlaces, GiveTheSameBits) {
   options.sampling = {.temperature = c.temperature, .top_p = 0.95f, .seed = 7};
   options.prefill_group = 256;
   options.kv = KvMode::kDevice;
-  const Said usual = run(model, options, c.tokens);
+  const SaidInBudget usual = decode_in_budget(model, options, c.tokens);
   EXPECT_EQ(usual.plan.host_weights_layers, 0);
   options.weights = WeightsPlace::kAuto;  // beside the layers that have left
   options.ring = {.slots = 2, .slot_bytes = 64 * kKiB};
@@ -75,7 +51,7 @@ TEST_P(WeightsPlaces, GiveTheSameBits) {
     ASSERT_TRUE(model.weights.load(*model.checkpoint, *model.device, nullptr, nullptr));
     for (const KvMode kv : {KvMode::kDevice, KvMode::kHost}) {
       options.kv = kv;
-      const Said there = run(model, options, c.tokens);
+      const SaidInBudget there = decode_in_budget(model, options, c.tokens);
       EXPECT_EQ(there.tokens, usual.tokens) << in_host;
       EXPECT_EQ(there.logits, usual.logits) << in_host;
       EXPECT_EQ(there.plan.host_weights_layers, in_host);
@@ -112,49 +88,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 // ---- The text -------------------------------------------------------------------------------------------------------
 
-struct Drafted {
-  DeviceChoice device;
-  SpecType draft;
-};
-
-class WeightsPlaceText : public ::testing::TestWithParam<Drafted> {
- protected:
-  WeightsPlaceText() {
-    if (GetParam().draft == SpecType::kEagle3) testing_support::tiny_eagle3_head().write(folder_.path());
-  }
-  EngineOptions options(WeightsPlace place) const {
-    EngineOptions o;
-    o.model = testing::tiny_model(GetParam().draft == SpecType::kMtp ? "qwen35" : "llama31");
-    o.device = {.choice = GetParam().device, .threads = 2};
-    o.want_tokenizer = false;
-    o.prefill_group = 128;
-    o.weights_place = place;
-    o.ring = {.slots = 2, .slot_bytes = 64 * kKiB};
-    o.draft.type = GetParam().draft;
-    if (GetParam().draft == SpecType::kEagle3) o.draft.model = folder_.path();
-    return o;
-  }
-  static GenerateOptions run(VerifyMode verify, KvMode kv) {
-    GenerateOptions run{.max_tokens = 40, .kv = kv, .sampling = {.temperature = 0.8f, .seed = 3}, .ignore_eos = true};
-    run.verify = VerifyOptions{.mode = verify};
-    return run;
-  }
-  const TemporaryFolder folder_;
-};
-std::vector<Drafted> drafted() {
-  std::vector<Drafted> all;
-  for (const DeviceChoice device : testing::session_devices()) {
-    for (const SpecType draft : {SpecType::kNone, SpecType::kNgram, SpecType::kEagle3, SpecType::kMtp}) {
-      all.push_back({device, draft});
-    }
-  }
-  return all;
-}
-INSTANTIATE_TEST_SUITE_P(Drafts, WeightsPlaceText, ::testing::ValuesIn(drafted()), [](const auto& given) {
-  std::string name = spec_type_name(given.param.draft);
-  std::erase(name, '-');
-  return testing::device_name(given.param.device) + "_" + name;
-});
+class WeightsPlaceText : public testing::DraftedText {};
+INSTANTIATE_TEST_SUITE_P(Drafts, WeightsPlaceText, ::testing::ValuesIn(testing::each_draft()), testing::drafted_name);
 
 TEST_P(WeightsPlaceText, IsTheSameInEveryMode) {
   Engine there(options(WeightsPlace::kHost)), usual(options(WeightsPlace::kDevice));
@@ -171,56 +106,21 @@ TEST_P(WeightsPlaceText, IsTheSameInEveryMode) {
 }
 
 TEST_P(WeightsPlaceText, IsTheSameAfterSavedPrefixesAndKeptRows) {
-  const TemporaryFolder first, second;
-  EngineOptions streamed = options(WeightsPlace::kHost), usual = options(WeightsPlace::kDevice);
-  streamed.prefix_cache.folder = first.path();
-  usual.prefix_cache.folder = second.path();
-  Engine a(streamed), b(usual);
   const GenerateOptions plain = run(VerifyMode::kFull, KvMode::kAuto);
-  for (const int64_t prompt : {1300, 1900}) {
-    const std::vector<int32_t> ids = testing::made_up_ids(prompt, 320);
-    const GenerateResult there = a.generate(ids, plain, nullptr), here = b.generate(ids, plain, nullptr);
-    EXPECT_EQ(there.prefix.rows, here.prefix.rows);
-    EXPECT_EQ(there.prefix.rows > 0, prompt == 1900);
-    EXPECT_EQ(there.token_ids, here.token_ids);
-  }
-  GenerateOptions keeping = plain;
-  keeping.keep = KeepRows::kPrompt;
-  keeping.keep_tokens = 2048;
-  Engine c(options(WeightsPlace::kHost)), d(options(WeightsPlace::kDevice));
-  EXPECT_EQ(testing::talk(c, keeping), testing::talk(d, keeping));
+  testing::expect_same_after_saved_prefixes_and_kept_rows({options(WeightsPlace::kHost), plain},
+                                                          {options(WeightsPlace::kDevice), plain});
 }
 
 // ---- The choice -----------------------------------------------------------------------------------------------------
 
 template <typename Action>
 ErrorInfo refusal_of(const Action& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kDoesNotFit) << error.what();
-    return error.info();
-  }
-  ADD_FAILURE() << "it fits";
-  return {};
+  return testing_support::refusal_of(ExitCode::kDoesNotFit, action);
 }
 
-class WeightsPlaceAuto : public ::testing::TestWithParam<DeviceChoice> {
+class WeightsPlaceAuto : public testing::PlaceByBudget {
  protected:
-  static EngineOptions options() {
-    EngineOptions o;
-    o.model = testing::tiny_model("llama31");
-    o.device = {.choice = GetParam(), .threads = 2};
-    o.want_tokenizer = false;
-    o.prefill_group = 64;
-    o.host_embedding = false;
-    o.draft.type = SpecType::kNone;
-    o.ring = {.slots = 2, .slot_bytes = 64 * kKiB};
-    return o;
-  }
-  static GenerateOptions run() {
-    return {.max_tokens = 10, .sampling = {.temperature = 0.8f, .seed = 3}, .ignore_eos = true};
-  }
+  static EngineOptions options() { return PlaceByBudget::options("llama31"); }
 };
 // On a GPU the tiny model's layers are less than a granule of what a run takes beside them.
 INSTANTIATE_TEST_SUITE_P(Devices, WeightsPlaceAuto, ::testing::Values(DeviceChoice::kCpu),

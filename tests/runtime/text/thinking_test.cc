@@ -16,6 +16,22 @@ struct SplitCase {
   std::string text, thinking, answer;
 };
 
+// The case's text, pushed in pieces of `size` bytes, has its two parts. order: thinking never follows an answer.
+void expect_in_pieces(ThinkingPlace place, const SplitCase& one, size_t size, bool order) {
+  std::string thinking, answer;
+  const auto add = [&](const ThinkingPlace::Parts& parts) {
+    if (order) {
+      EXPECT_TRUE(parts.thinking.empty() || answer.empty()) << one.text;
+    }
+    thinking += parts.thinking;
+    answer += parts.answer;
+  };
+  for (size_t at = 0; at < one.text.size(); at += size) add(place.push(std::string_view(one.text).substr(at, size)));
+  add(place.finish());
+  EXPECT_EQ(thinking, one.thinking) << one.text << " by " << size;
+  EXPECT_EQ(answer, one.answer) << one.text << " by " << size;
+}
+
 const std::vector<SplitCase>& split_cases() {
   static const std::vector<SplitCase> all = {
       {false, "", "", ""},
@@ -112,16 +128,7 @@ TEST(Thinking, CallsInChannels) {
     for (size_t step : {size_t{1}, size_t{3}, size_t{7}, one.text.size() + 1}) {
       ThinkingPlace place(kChannels, one.inside);
       place.show_calls();
-      std::string thinking, answer;
-      const auto add = [&](const ThinkingPlace::Parts& parts) {
-        thinking += parts.thinking;
-        answer += parts.answer;
-      };
-      for (size_t at = 0; at < one.text.size(); at += step)
-        add(place.push(std::string_view(one.text).substr(at, step)));
-      add(place.finish());
-      EXPECT_EQ(thinking, one.thinking) << one.text << ", " << step;
-      EXPECT_EQ(answer, one.answer) << one.text << ", " << step;
+      expect_in_pieces(place, one, step, false);
     }
     EXPECT_EQ(split_thinking(kChannels, one.inside, one.text, true).answer, one.answer);
   }
@@ -134,17 +141,7 @@ TEST(Thinking, CallsInChannels) {
 TEST(Thinking, ChannelsOfAnAnswer) {
   for (const SplitCase& one : channel_cases()) {
     for (size_t step : {size_t{1}, size_t{3}, size_t{7}, one.text.size() + 1}) {
-      ThinkingPlace place(kChannels, one.inside);
-      std::string thinking, answer;
-      const auto add = [&](const ThinkingPlace::Parts& parts) {
-        thinking += parts.thinking;
-        answer += parts.answer;
-      };
-      for (size_t at = 0; at < one.text.size(); at += step)
-        add(place.push(std::string_view(one.text).substr(at, step)));
-      add(place.finish());
-      EXPECT_EQ(thinking, one.thinking) << one.text << " by " << step;
-      EXPECT_EQ(answer, one.answer) << one.text << " by " << step;
+      expect_in_pieces(ThinkingPlace(kChannels, one.inside), one, step, false);
     }
   }
 }
@@ -163,20 +160,7 @@ TEST(Thinking, AnAnswersPlaceAmongChannels) {
 // Nothing that was passed on is taken back, wherever the text is cut.
 TEST(Thinking, SplitsPiecesAsTheWhole) {
   for (const SplitCase& one : split_cases()) {
-    for (size_t size = 1; size <= 9; ++size) {
-      ThinkingPlace place(kMarks, one.inside);
-      std::string thinking, answer;
-      const auto add = [&](const ThinkingPlace::Parts& parts) {
-        EXPECT_TRUE(parts.thinking.empty() || answer.empty()) << one.text;
-        thinking += parts.thinking;
-        answer += parts.answer;
-      };
-      for (size_t at = 0; at < one.text.size(); at += size)
-        add(place.push(std::string_view(one.text).substr(at, size)));
-      add(place.finish());
-      EXPECT_EQ(thinking, one.thinking) << one.text << " by " << size;
-      EXPECT_EQ(answer, one.answer) << one.text << " by " << size;
-    }
+    for (size_t size = 1; size <= 9; ++size) expect_in_pieces(ThinkingPlace(kMarks, one.inside), one, size, true);
   }
 }
 
