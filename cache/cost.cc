@@ -340,12 +340,12 @@ PassCost step_cost(const CostInput& in, const PassShape& pass) {
   cost.streamed_weight_bytes = streamed_weight_bytes(in, pass.queries);
   cost.link_bytes = bytes.link + cost.streamed_weight_bytes;
   add_disk(schedule.disk_bytes(), in.rates.disk_read_gb_per_s, &cost);
+  const double weights_ms =
+      gb_ms(static_cast<double>(cost.streamed_weight_bytes), in.rates.to_device_gb_per_s) / kLinkShare;
   cost.link_ms = (gb_ms(static_cast<double>(bytes.link), in.rates.to_device_gb_per_s) /
                   (bytes.made_values > 0 ? kRemainderLinkShare : kLinkShare)) +
-                 gb_ms(static_cast<double>(cost.streamed_weight_bytes), in.rates.to_device_gb_per_s) / kLinkShare;
-  if (in.plan.host_experts_alone) {
-    cost.fetch_ms = gb_ms(static_cast<double>(cost.streamed_weight_bytes), in.rates.to_device_gb_per_s) / kLinkShare;
-  }
+                 weights_ms;
+  if (in.plan.host_experts_alone) cost.fetch_ms = weights_ms;
   cost.device_ms =
       decode_products_ms(in.model, in.rates, pass.queries) + layers_ms(in, pass.queries) +
       attention_ms(in, pass.queries, blocks || !in.rates.gpu ? rows : tail_begin(rows), shape) +

@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t kTriedPlacements = 8;
 
 constexpr uint64_t as_bytes(int64_t value) { return static_cast<uint64_t>(value); }
+uint64_t words_bytes(int64_t words) { return round_up(as_bytes(words) * sizeof(int32_t), kSlabAlign); }
 
 PlanInput with_experts(const PlanInput& input, int64_t layers, int64_t slots) {
   PlanInput in = input;
@@ -52,14 +53,14 @@ MemoryPlan with_most_slots(const PlanInput& in, const MemoryPlan& least, const P
 
 }  // namespace
 
+uint64_t expert_state_bytes(int64_t slots) { return 2 * words_bytes(slots) + 2 * kSlabAlign; }
+
 uint64_t expert_slab_bytes(std::span<const ExpertLayer> layers, int64_t count, int64_t slots) {
-  const auto array = [](int64_t values, uint64_t of) { return round_up(as_bytes(values) * of, kSlabAlign); };
   const int64_t rounds = ceil_div(count + 1, slots);
-  uint64_t bytes = array(count + 1, sizeof(int32_t)) + 2 * array(rounds * (slots + 1), sizeof(int32_t));
+  uint64_t bytes = words_bytes(count + 1) + 2 * words_bytes(rounds * (slots + 1));
   for (const ExpertLayer& layer : layers) {
     if (layer.slot_bytes == 0) continue;
-    bytes +=
-        as_bytes(slots) * layer.slot_bytes + layer.fixed_bytes + 2 * array(slots, sizeof(int32_t)) + 2 * kSlabAlign;
+    bytes += as_bytes(slots) * layer.slot_bytes + layer.fixed_bytes + expert_state_bytes(slots);
   }
   return whole_pages(bytes);
 }

@@ -38,6 +38,8 @@ struct ExpertUse {
 constexpr uint64_t kSlabAlign = 256;
 // Pinned, where there is one: what is uploaded to it at first, and downloaded at last.
 constexpr uint64_t kExpertPinnedBytes = 16 * 1024;
+// Of a layer's slab, beside its parts.
+uint64_t expert_state_bytes(int64_t slots);
 // Bytes on the device of slabs of `slots` experts for these layers, in whole pages.
 uint64_t expert_slab_bytes(std::span<const ExpertLayer> layers, int64_t count, int64_t slots);
 

@@ -47,6 +47,7 @@ std::optional<WeightType> chosen_substitute(const RunContext& context, int64_t p
   if (!may_have_substitutes(context, run)) return std::nullopt;
   if (!asked.automatic) return asked.type;
   if (!context.rates || !context.rates->known()) return std::nullopt;
+  if (context.weights.possible_substitutes().empty()) return std::nullopt;
   double most = speed_with(std::nullopt, context, prompt_tokens, run);
   if (most == 0) return std::nullopt;  // what has no room without them has none with them
   std::optional<WeightType> best;
@@ -61,9 +62,8 @@ void check_substitute(const EngineOptions& options, const Weights& weights, Back
   const std::optional<WeightType> type = options.substitute.type;
   if (!type || weights.possible_substitutes(*type) != nullptr) return;
   const char* const name = weight_type_info(*type).name;
-  bool experts = false;
-  for (int64_t i = 0; i < weights.layer_count(); ++i) experts = experts || weights.layer(i).spec.ffn.experts;
-  if (experts) throw_error(ExitCode::kUsage, kFlag, str(name, ": ", model, " has experts, which have no substitutes"));
+  if (weights.has_experts())
+    throw_error(ExitCode::kUsage, kFlag, str(name, ": ", model, " has experts, which have no substitutes"));
   if (backend == Backend::kCuda && weights.dtype() != DType::kBF16) {
     throw_error(ExitCode::kUsage, kFlag,
                 str(name, " needs bf16 on a GPU, but --dtype is ", dtype_name(weights.dtype())),

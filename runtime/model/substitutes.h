@@ -16,7 +16,7 @@
 
 namespace headrace {
 
-// Lays out all weights of a layer of the model, behind what is placed.
+// Lays out a layer of the model, without experts, behind what is placed.
 void place_layer(const Checkpoint& checkpoint, int64_t index, LayerWeights* w, WeightPlaces* places);
 
 class Substitutes {

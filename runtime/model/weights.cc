@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_set>
@@ -212,22 +213,25 @@ void place_mtp(const LayerTensors& tensor, const MtpSpec& spec, int64_t hidden, 
   if (spec.own_norm) places->place(&w->norm, {tensor("norm.weight", {hidden})});
 }
 
-// -1: of no layer.
-int64_t layer_in_name(std::string_view name) {
-  int64_t layer = -1;
-  for (const std::string_view prefix : {"model.layers.", "blk."})
-    if (name.starts_with(prefix)) std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
-  return layer;
+// The layer that a tensor's name has, -1 for one that is no number; none: the name has none.
+std::optional<int64_t> layer_in_name(std::string_view name) {
+  for (const std::string_view prefix : {"model.layers.", "blk."}) {
+    if (!name.starts_with(prefix)) continue;
+    int64_t layer = -1;
+    std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
+    return layer;
+  }
+  return std::nullopt;
 }
+bool is_layer(int64_t layer, const ModelConfig& config) { return layer >= 0 && layer < config.layer_count(); }
 
 // Of a layer that reads another's rows: files may have what would make its own nevertheless, which nothing reads.
 bool is_idle(std::string_view name, const ModelConfig& config) {
   for (const std::string_view end : {".self_attn.k_proj.weight", ".self_attn.v_proj.weight", ".self_attn.k_norm.weight",
                                      ".attn_k.weight", ".attn_v.weight", ".attn_k_norm.weight"}) {
     if (!name.ends_with(end)) continue;
-    const int64_t layer = layer_in_name(name);
-    return layer >= 0 && layer < config.layer_count() && config.layer(layer).has_attention() &&
-           !config.layer(layer).keeps_rows();
+    const int64_t layer = layer_in_name(name).value_or(-1);
+    return is_layer(layer, config) && config.layer(layer).has_attention() && !config.layer(layer).keeps_rows();
   }
   return false;
 }
@@ -244,8 +248,7 @@ bool is_harmless(std::string_view name) {
 // Of the decoder that is computed: its layers, its embeddings, its last norm, its head.
 bool is_ours(std::string_view name, const ModelConfig& config) {
   if (config.mtp && name.starts_with("mtp.")) return true;
-  for (const std::string_view prefix : {"model.layers.", "blk."})
-    if (name.starts_with(prefix)) return layer_in_name(name) >= 0 && layer_in_name(name) < config.layer_count();
+  if (const std::optional<int64_t> layer = layer_in_name(name)) return is_layer(*layer, config);
   for (const std::string_view prefix : {"model.norm", "model.final", "model.embed", "model.per_layer", "lm_head.",
                                         "final_logits_bias", "output", "token_embd", "position_embd", "per_layer"})
     if (name.starts_with(prefix)) return true;

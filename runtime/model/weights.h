@@ -115,7 +115,7 @@ struct WeightPlacement {
   int64_t host_layers = 0;      // the last layers' weights are in pinned host memory, in the device's layout
   bool experts_alone = false;   // of these layers the experts' matrices alone, and a shared one's
   bool host_embedding = false;  // so are the embeddings, if they may be
-  // Those layers have substitutes of this type on the device, too. REQUIRES: it is one of Weights::substitutes().
+  // Those layers have substitutes of this type on the device, too. REQUIRES: Weights::possible_substitutes() has it.
   std::optional<WeightType> substitute{};
 };
 

@@ -158,7 +158,7 @@ void Executor::play_pass() {
     if (on_device_) accept_proposed();
   };
   begin_link_pass();
-  const bool streams = scope_.streamer != nullptr || (layers_.streams() && !multiplies_substitutes());
+  const bool streams = scope_.streamer != nullptr || streams_weights();
   if (streams || scope_.mode == StepMode::kRefresh || !options_.graphs) {  // each refresh chooses among more blocks
     enqueue();
   } else {
@@ -194,7 +194,7 @@ Ranked Executor::grow(const Tree& tree, int64_t first, int32_t followed) {
     draw_.rank(pass);
   };
   begin_link_pass();
-  if (options_.graphs && (!layers_.streams() || multiplies_substitutes())) {
+  if (options_.graphs && !streams_weights()) {
     growth_replay_.run(compute_, {pass.rows, partial_segments(), window_slots_end(), 0}, enqueue);
   } else {
     enqueue();

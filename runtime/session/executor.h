@@ -87,6 +87,7 @@ class Executor {
   Pass decode_pass() const;
   void play_pass();
   void run_pass(const Pass& pass);
+  bool streams_weights() const { return layers_.streams() && !multiplies_substitutes(); }
   bool multiplies_substitutes() const { return scope_.mode == StepMode::kPartial && plan_.memory.substitutes(); }
   void begin_link_pass();
   void show_draft(int64_t layer, int64_t rows) const;

@@ -8,10 +8,6 @@
 namespace headrace {
 namespace {
 
-uint64_t state_bytes(int64_t slots) {
-  return 2 * round_up(static_cast<uint64_t>(slots) * sizeof(int32_t), kSlabAlign) + 2 * kSlabAlign;
-}
-
 const std::byte* bytes_at(const void* data) { return static_cast<const std::byte*>(data); }
 
 uint64_t part_bytes(const Weight& matrix, int part, Backend backend) {
@@ -72,7 +68,7 @@ ExpertSlabs::ExpertSlabs(const Weights& weights, const MemoryPlan& plan, Device&
       host_(device.allocate_pinned(kExpertPinnedBytes, "the state of a slab of experts")) {
   CHECK(weights.experts_alone() && weights.loaded() && weights.host_layers() == plan.host_weights_layers);
   const int64_t count = experts_input(weights, device.backend()).count;
-  CHECK(state_bytes(slots_) <= host_.bytes() &&
+  CHECK(expert_state_bytes(slots_) <= host_.bytes() &&
             static_cast<uint64_t>(weights.host_layers()) * 2 * sizeof(uint64_t) <= host_.bytes(),
         "slots=", slots_);
   BumpAllocator allocator(memory_.data());
@@ -102,7 +98,7 @@ void ExpertSlabs::add_layer(int64_t layer, BumpAllocator& allocator) {
   slab.used_at = allocator.take<uint32_t>(slots_);
   slab.calls = allocator.take<uint32_t>(1);
   slab.counts = allocator.take<uint64_t>(2);
-  compute_.copy(slab.expert_in, host_.data(), state_bytes(slots_), Link::kHostToDevice, "the state of a slab");
+  compute_.copy(slab.expert_in, host_.data(), expert_state_bytes(slots_), Link::kHostToDevice, "the state of a slab");
   const auto add = [&](const void* host, uint64_t stride, const Weight* shared) {
     std::byte* const to = allocator.take_bytes(static_cast<uint64_t>(slots_) * stride);
     if (shared != nullptr) allocator.take_bytes(shared_bytes(*shared, compute_.backend()));
