@@ -170,7 +170,8 @@ std::string host_weights_label(const PlanInput& in, const MemoryPlan& plan) {
   const std::string layers = str(plan.host_weights_layers, " of ", in.weights.bytes.size(), " layers");
   return plan.host_experts_alone
              ? str("experts of ", layers, ", which cross the link for a prompt and where a step lacks one")
-             : str("weights of ", layers, ", which cross the link in every pass");
+             : str("weights of ", layers, ", which cross the link in every pass",
+                   plan.substitutes() ? " but partial steps" : "");
 }
 
 uint64_t parts_bytes(const PlanInput& in, WorkPart::Of of) {

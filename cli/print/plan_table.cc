@@ -78,8 +78,8 @@ std::string pass_table(const PlanReport& report) {
                 format_percent(expert_hit_rate(memory.expert_slots, report.run->sizes.experts.count)),
                 " of them; a prompt takes ", format_bytes(p.prefill.streamed_weight_bytes), "\n");
   } else if (p.prefill.streamed_weight_bytes > 0) {
-    text += str("  of each step, and beside a prefill's, ", format_bytes(p.prefill.streamed_weight_bytes),
-                " are weights to the device\n");
+    text += str("  of each ", memory.substitutes() ? "refresh" : "step", ", and beside a prefill's, ",
+                format_bytes(p.prefill.streamed_weight_bytes), " are weights to the device\n");
   }
   const PassCost& whole = partial ? p.refresh : p.full;
   if (whole.state_bytes > 0)

@@ -149,6 +149,11 @@ TEST_F(PlanProgram, CountsSubstitutesOnce) {
   EXPECT_GT(report["memory"]["substitute_bytes"], 0u);
   EXPECT_LE(report["memory"]["vram_bytes"], 8 * kGiB);
   EXPECT_GT(report["memory"]["vram_bytes"], 8 * kGiB - 512 * kMiB);
+  const std::string table =
+      plan({"llama-3.1-8b", "rtx4090", "8K", "--vram", "8GiB", "--host-mem", "64GiB", "--details"}).out;
+  for (const char* part : {"in every pass but partial steps", "of each refresh, and beside a prefill's, "}) {
+    EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
+  }
 }
 
 TEST_F(PlanProgram, KnowsTheModelsContextAndWhatItsCardExtends) {
