@@ -180,7 +180,7 @@ TEST(Fp8, ADirectoryHasTheLogitsOfItsValues) {
   }
 }
 
-std::string refusal_of(const json& quantised, const std::map<std::string, FileTensor>& tensors) {
+std::string what_it_says(const json& quantised, const std::map<std::string, FileTensor>& tensors) {
   const TemporaryFolder folder;
   json config = config_of(testing::tiny_model("llama31"));
   config["quantization_config"] = quantised;
@@ -196,11 +196,11 @@ std::string refusal_of(const json& quantised, const std::map<std::string, FileTe
 TEST(Fp8, OtherFormsAreRefusedByName) {
   const StoredModel stored = stored_model(testing::tiny_model("llama31"), {});
   const json good = {{"quant_method", "fp8"}, {"weight_block_size", {24, 40}}};
-  EXPECT_EQ(refusal_of(good, stored.fp8), "accepted");
+  EXPECT_EQ(what_it_says(good, stored.fp8), "accepted");
   const auto expect = [&](const char* key, const json& value, const char* says) {
     json config = good;
     config[key] = value;
-    EXPECT_NE(refusal_of(config, stored.fp8).find(says), std::string::npos) << refusal_of(config, stored.fp8);
+    EXPECT_NE(what_it_says(config, stored.fp8).find(says), std::string::npos) << what_it_says(config, stored.fp8);
   };
   expect("weight_block_size", nullptr, "without weight_block_size");
   expect("weight_block_size", {128}, "weight_block_size");
@@ -211,7 +211,7 @@ TEST(Fp8, OtherFormsAreRefusedByName) {
   expect("weight_block_size", {128, 128}, "for blocks of 128 x 128");
   std::map<std::string, FileTensor> without = stored.fp8;
   without.erase("model.layers.0.self_attn.q_proj.weight_scale_inv");
-  EXPECT_NE(refusal_of(good, without).find("there is no model.layers.0.self_attn.q_proj.weight_scale_inv"),
+  EXPECT_NE(what_it_says(good, without).find("there is no model.layers.0.self_attn.q_proj.weight_scale_inv"),
             std::string::npos);
 }
 
