@@ -13,7 +13,7 @@ def hybrid():
         rows.append([number(tokens), seconds(llama["prefill_ms"]), seconds(before["prefill_ms"]),
                      seconds(now["prefill"]["ms"]), f"{other:.1f} ms" if other else "",
                      f"{before['decode_ms']:.1f} ms"])
-    return table("tokens | prefill, llama.cpp | headrace, same call | headrace, today | decode, llama.cpp | "
+    return table("tokens | prefill, llama.cpp | headrace, same call | a later build | decode, llama.cpp | "
                  "headrace", rows)
 
 

@@ -47,17 +47,6 @@ def lossless():
     return table(head, grouped(lines))
 
 
-def steps_by_nodes():
-    def line(name, shape, pending):
-        step = find_one(name, verify="lossless", draft="none", pending=pending)["partial"]
-        return [shape, pending.split("x")[0], f"{step['nodes'] / step['steps']:.1f}", f"{step['verify_ms']:.2f}"]
-
-    small, large = "partial_h100_steps.json", "partial_h100_32b.json"
-    return table("shape, one H100 | steps of up to | nodes on average | a partial step, ms", grouped([
-        *(line(small, "Llama-3.1-8B", pending) for pending in ("chain", "8x384", "60x384")),
-        *(line(large, "Qwen3-32B, budget of 3,072", pending) for pending in ("chain", "16x384", "48x384"))]))
-
-
 def quality():
     found = load("quality_h200_copies.json")
     documents = found["all_documents"]
@@ -96,25 +85,6 @@ def drafts():
                  "a step of 60: draft, verify, ms", lines)
 
 
-def accepted_by_steps():
-    """Of an EAGLE-3 head, three books: full verification, then the partial steps of lossless runs."""
-    lines = []
-    for tree, says in (("60", "full, trees of 60 nodes"), ("auto", "full, `--tree auto`")):
-        rows = [row for row in find("speculation_bench_h200_long.json", kv="host", tree=tree)
-                if abs(row["prompt_tokens"] - 61000) < 100]
-        lines.append([says, "61,000", "60" if tree == "60" else "", f"{mean(rows, 'tau'):.2f}", ""])
-    for name, tokens, kind, kv in (("copies", "61,440", "int8", "host"), ("copies", "61,440", "int4", "host"),
-                                   ("copies", "61,440", "blocks", "host"), ("30720", "30,720", "int8", "host"),
-                                   ("30720", "30,720", "int8", "auto")):
-        rows = find(f"partial_h100_{name}.json", verify="lossless", draft="draft-eagle3", partial_kv=kind, kv=kv)
-        steps = total(rows, "partial", "steps")
-        first = sum(row["accepted_by_depth"][0] for row in rows) / sum(row["offered_by_depth"][0] for row in rows)
-        tau = sum(row["partial"]["tau"] * row["partial"]["steps"] for row in rows) / steps
-        lines.append([f"lossless, {kind}" + (", all on the device" if kv == "auto" else ""), tokens,
-                      f"{total(rows, 'partial', 'nodes') / steps:.1f}", f"{tau:.2f}", f"{first:.0%}"])
-    return table("verification | tokens | nodes a partial step | tau | first token right", lines)
-
-
 def exact_runs():
     rows = [row for kind in ("exact", "exact_top-p") for row in find(f"speculation_bench_h200_{kind}.json")
             if "same_tokens" in row]
@@ -146,19 +116,6 @@ def draft_needle():
         lines.setdefault(key, {})[run["prompt_tokens"]] = f"{all_documents['first']}, {all_documents['perplexity']:.2f}"
     return table("draft | its cache | 4,096 tokens | 8,192 tokens", grouped([
         [*key, cells.get(4096, ""), cells.get(8192, "")] for key, cells in lines.items()]))
-
-
-def retrieval_layers():
-    """Columns of the text file: rows whose chunks hold the number, with 32 chunks and with 16, at both lengths."""
-    found = {}
-    for line in load("retrieval_layers_xeon-2core.txt").split("16 chunks   worst\n")[1].splitlines():
-        found[line[:24].strip()] = line[24:].replace("|", " ").split()
-    layers = (("29 (the last)", "the last"), ("15", "half way up"), ("22", "at three quarters"),
-              ("15, 22 (kept)", "these two"), ("15, 29", "half way up, and the last"), ("15 to 29", "the upper half"),
-              ("all", "all"))
-    return table("layers | 4,096 tokens, 32 chunks | 16 chunks | 8,192 tokens, 32 chunks | 16 chunks", [
-        [says, *(f"{int(found[name][column]) / rows:.2f}" for column, rows in ((0, 63), (1, 63), (3, 42), (4, 42)))]
-        for name, says in layers])
 
 
 # The systems of the papers

@@ -123,47 +123,25 @@ def perplexity():
 
 # Kernels
 
-def _products(name, weights, **fields):
-    rows = {row["rows"]: row["us"] / 1000 for row in load(name)
-            if row.get("bench") == "products of a step" and row["weights"] == weights
-            and all(row.get(key) == value for key, value in fields.items())}
-    return [digits(rows[count]) if count in rows else "" for count in (1, 8, 16, 48, 64, 384)]
-
-
 def products():
-    types = "kernel_bench_h200_other_types.jsonl"
-    return table("GPU | shape | weights | 1 row | 8 | 16 | 48 | 64 | 384", grouped([
-        ["H200", "8B", "Q4_K_M", *_products("kernel_bench_h200_q4_k_m_many_rows.jsonl", "Q4_K_M", build="now")],
-        *(["H200", "8B", weights, *_products(types, weights, build=None)]
+    def times(name, weights, **fields):
+        rows = {row["rows"]: row["us"] / 1000 for row in load(name)
+                if row.get("bench") == "products of a step" and row["weights"] == weights
+                and all(row.get(key) == value for key, value in fields.items())}
+        return [digits(rows[count]) for count in (1, 8, 64)]
+
+    return table("weights | 1 row | 8 | 64", [
+        ["Q4_K_M", *times("kernel_bench_h200_q4_k_m_many_rows.jsonl", "Q4_K_M", build="now")],
+        *([weights, *times("kernel_bench_h200_other_types.jsonl", weights, build=None)]
           for weights in ("Q4_K", "IQ4_NL", "IQ4_XS", "Q3_K", "Q2_K")),
-        *(["H100", "8B", weights, *_products("kernel_bench_h100_step.jsonl", weights)] for weights in ("Q4_K", "Q8_0")),
-        ["H200", "Qwen3-32B", "Q4_K_M", *_products("kernel_bench_h200_step_qwen3-32b.jsonl", "Q4_K_M")]], 2))
+        *([f"{weights}, H100", *times("kernel_bench_h100_step.jsonl", weights)] for weights in ("Q4_K", "Q8_0"))])
 
 
 def attention():
-    counts = (1, 4, 8, 16, 64, 200)
-    return table("rows | " + " | ".join(f"{count} quer{'y' if count == 1 else 'ies'}" for count in counts), [
+    counts = (1, 8, 64)
+    return table("KV cache | " + " | ".join(f"{count} quer{'y' if count == 1 else 'ies'}" for count in counts), [
         [cache, *(digits(find_one("bench_h200_mend.jsonl", bench="prefix_attention", rows=61440, cache=cache,
                                   queries=count)["us"]) for count in counts)] for cache in ("bf16", "int8", "int4")])
-
-
-def other_kernels():
-    prefill = "kernel_bench_h200_prefill_attention.jsonl"
-    row = find_one(prefill, queries=61440)
-    lines = [["prefill attention, 61,440 queries over 61,440 rows", seconds(row["us"] / 1000),
-              f"{row['TFLOP/s']:.0f} TFLOP/s, {row['of_ceiling']:.0%} of `mma.sync`"]]
-    rest = "kernel_bench_h200_remainders.jsonl"
-    for kernel, says in (("encode_remainders", "encoding the remainders of 2,048 rows"),
-                        ("decode_remainders", "exact rows of an int8 copy and remainders, 8,192 rows")):
-        row = [row for row in find(rest, bench=kernel) if row.get("segments", 4) == 4][0]
-        lines.append([says, f"{row['us']:.1f} us", f"{row['GB/s']:,.0f} GB/s"])
-    lines += [[f"scores of a draft's chunks, {number(row['rows'])} rows of {row['cache']}", f"{row['us']:.1f} us", ""]
-              for row in find("kernel_bench_h200_score_chunks.jsonl", bench="score_chunks", cache="bf16", rows=61440)]
-    peaks = load("kernel_gpu_bench_h200.jsonl")[0]["ceilings"]
-    lines.append(["ceilings: reads; bf16 by cuBLASLt; by `mma.sync`", "",
-                 f"{peaks['read_gb_per_s']:,.0f} GB/s; {peaks['product_tflop_per_s']:.0f}; "
-                 f"{peaks['mma_sync_tflop_per_s']:.0f} TFLOP/s"])
-    return table("what | time | rate", lines)
 
 
 def loading():
@@ -255,7 +233,7 @@ def profile():
         f"{' and '.join(disk)}.", 120)
 
 
-# Prefill in 8 bits, heads of 256, recurrence
+# Prefill in 8 bits
 
 def prefill_in_8_bits():
     rows = []
@@ -269,55 +247,15 @@ def prefill_in_8_bits():
     return table("Q4_K_M, random weights | tokens | llama.cpp | bf16 | int8", rows)
 
 
-def heads():
-    found, size = {}, 0
-    for row in load("kernel_bench_h200_heads.jsonl"):
-        if "shape" in row:
-            size = 256 if "256" in row["shape"] else 128
-        else:
-            found[row["bench"], row["cache"], row["queries"], size] = row
-    rows = []
-    for bench, cache, queries in (("prefill_attention", "bf16", 2048), ("prefix_attention", "bf16", 1),
-                                  ("prefix_attention", "bf16", 16), ("prefix_attention", "int8", 1),
-                                  ("prefix_attention", "int4", 1)):
-        pair = [found[bench, cache, queries, size] for size in (128, 256)]
-        rows.append([bench.removesuffix("_attention"), cache, number(queries),
-                     *(f"{digits(row['us'])} us, {row['of_ceiling'] * 100:.0f}%" for row in pair)])
-    return table("attention, 61,440 rows | cache | queries | heads of 128 | heads of 256", rows)
-
-
-def recurrence():
-    kinds = ("recurrence", "recurrence of a chain", "commit of 48 layers", "chunks")
-    found = {(row["bench"].removeprefix("delta_"), row["rows"]): f"{digits(row['us'])} us"
-             for row in load("kernel_bench_h200_recurrence.jsonl") if "bench" in row}
-    return table("rows | " + " | ".join(kinds), [
-        [number(rows), *(found.get((kind, rows), "") for kind in kinds)] for rows in (1, 2, 8, 16, 64, 256, 2048)])
-
-
-def kernels_in_8_bits():
-    found = [row for row in load("kernel_bench_h200_int8.jsonl") if "bench" in row]
-    lines = [[row["bench"].replace("int8_", "").replace("_", " "), f"{number(row['us'])} us",
-              f"{number(row['TFLOP/s'])} T/s", f"{number(row['TFLOP/s'] / 1276 * 100)}%"]
-             for row in found if "TFLOP/s" in row and row["bench"].startswith(("int8_product", "int8_attention"))]
-    for kind, says in (("int8_weight", "converting a matrix"), ("int8_activation", "converting an input"),
-                       ("int8_kv", "converting K and V")):
-        rows = [row for row in found if row["bench"].startswith(kind)]
-        us, rates = (" to ".join(dict.fromkeys(number(pick(row[key] for row in rows)) for pick in (min, max)))
-                     for key in ("us", "GB/s"))
-        lines.append([says, f"{us} us", f"{rates} GB/s", ""])
-    return table("2,048 rows, 61,440 keys, Llama-3.1-8B | time | rate | of `mma.sync` in int8", lines)
-
-
 def perplexity_in_8_bits():
     rows = []
-    for name, weights in (("keep", "as in the file (Q4_1, head Q8_0)"), ("q4k", "the same, the rest in Q4_K"),
-                          ("f32", "f32, computed in f32")):
+    for name, weights in (("keep", "as in the file (Q4_1, head Q8_0)"), ("q4k", "the same, the rest in Q4_K")):
         every = load(f"quality_h200_int8_{name}.json")["all_documents"]
         plain = every["against"]["perplexity"]
         more = (every["perplexity"] / plain - 1) * 100
         rows.append([weights, number(plain, 3), f"{number(every['perplexity'], 3)} (+{more:.2f}%)", f"{every['kl']:.4f}",
                      f"{every['top1']:.3f}"])
-    return table("weights | bf16 or f32 | int8 | KL, nats | same first token", rows)
+    return table("weights | bf16 | int8 | KL, nats | same first token", rows)
 
 
 def needles_in_8_bits():

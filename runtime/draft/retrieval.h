@@ -2,9 +2,9 @@
 // section 2.2, its cross-model retrieval cache). The score of a chunk is the mean attention, over heads and rows, of
 // the query of a recently accepted token; keys are the target's own, so no pass computes anything for it. Unlike in the
 // paper, whose only layer is the last one, the mean is over a layer half way up and one at three quarters where these
-// are on the device: such layers find what an answer quotes (docs/measuring.md, "Drafts"). Scores also come from
-// prefill and refreshes, and the first chunk and the recent rows are always seen. A choice can change the speed of a
-// run, never its text. Owns device memory. Thread: one at a time.
+// are on the device: such layers find what an answer quotes (docs/decisions.md). Scores also come from prefill and
+// refreshes, and the first chunk and the recent rows are always seen. A choice can change the speed of a run, never its
+// text. Owns device memory. Thread: one at a time.
 #pragma once
 
 #include <array>

@@ -44,7 +44,7 @@ PendingTreeLimits pending_limits(const RunContext& context, const GenerateOption
   }
   if (model != nullptr && !(cuda && streams)) return {.width = 0};
   // Blocks are wrong anywhere, so unlikely tokens are kept; but wider steps cost more than they confirm
-  // (docs/measuring.md, "Lossless partial verification").
+  // (docs/decisions.md).
   PendingTreeLimits limits{.width = 8, .grown = 384, .nodes = 384};
   if (!cuda) limits = {.width = 2, .grown = kMaxPending + 16, .nodes = kMaxPending + 16, .least = 0.2};
   if (!streams) limits.nodes = kMaxUnhidden, limits.grown = kMaxPending;
