@@ -26,6 +26,7 @@ DraftingOptions drafting_options(const PreparedRun& run, const GenerateOptions& 
           .verify = *run.setup.verify.mode,
           .substitute = run.plan.memory.substitutes() ? weight_type_info(*run.plan.layout.substitute()).name : "",
           .partial = session.partial_on() ? session.partial.shape : PartialShape{},
+          .grows = run.setup.pending.width > 0,
           .most_steps = run.setup.max_tokens,
           .step_costs = options.step_costs};
 }

@@ -48,8 +48,14 @@ Drafting::Drafting(const DraftModel* model, Draft* draft, Stream& compute, const
   if (model == nullptr) return;
   speculation_.type = model->name();
   stopwatch_ = make_stopwatch(compute);
-  if (!model->tunes_trees() || options.limits) return;
-  if (options.verify == VerifyMode::kApproximate) {
+  if (options.limits) return;
+  const bool final_text = options.verify == VerifyMode::kApproximate;  // partial steps', which trees may change
+  if (!model->tunes_trees()) {
+    if (!final_text) trimmers_[0].emplace();
+    if (!final_text && !options.grows) trimmers_[1].emplace();
+    return;
+  }
+  if (final_text) {
     limits_ = approximate_limits(backend);
     return;
   }
@@ -80,9 +86,16 @@ TreeLimits Drafting::next_limits() {
   return limits;
 }
 
+// Nor does the trimmer cut such a tree.
+TreeTrimmer* Drafting::trimmer() {
+  std::optional<TreeTrimmer>& here = trimmers_[mode_ == StepMode::kPartial ? 1 : 0];
+  return here && pending_ == 0 ? &*here : nullptr;
+}
+
 void Drafting::propose(int32_t root, int64_t position, Tree* tree) {
   if (draft_ == nullptr) return;
   draft_->propose(root, position, next_limits(), tree);
+  if (trimmer() != nullptr) trimmer()->trim(tree);
   proposed_ = tree->size() - 1;
   levels_ = levels_of(*tree);
   draft_ms_ = ms_since(start_);
@@ -159,6 +172,10 @@ void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t p
                               .draft_ms = draft_ms_,
                               .verify_ms = ms - draft_ms_});
   speculation_.judge(outcome.verify_outcome, outcome.wrong_ages);
+  if (trimmer() != nullptr) {
+    const std::vector<int32_t>& path = acceptance.nodes;
+    trimmer()->record(tree, path.size() > 1 ? tree.tokens[static_cast<size_t>(path[1])] : acceptance.next, ms);
+  }
   if (tuner() && pending_ == 0 && tree.size() > 1) record_tree(limits_, tree, acceptance, ms - draft_ms_);
 }
 

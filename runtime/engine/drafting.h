@@ -12,6 +12,7 @@
 #include "offload/host/clock.h"
 #include "runtime/draft/draft_model.h"
 #include "runtime/speculation/policy/refresh_policy.h"
+#include "runtime/speculation/policy/tree_trimmer.h"
 #include "runtime/speculation/policy/tree_tuner.h"
 #include "runtime/speculation/stats.h"
 
@@ -34,6 +35,7 @@ struct DraftingOptions {
   VerifyMode verify = VerifyMode::kFull;
   std::string substitute{};  // "Q4_K": of weights that partial steps multiply; empty: none
   PartialShape partial{};    // rows that partial steps read; off: there are no partial steps
+  bool grows = false;        // partial steps grow a tree of pending tokens, whatever is proposed
   int64_t most_steps = 0;
   StepCosts step_costs{};  // GenerateOptions
 };
@@ -80,6 +82,9 @@ class Drafting {
   // For steps over the full KV, and over the partial KV. None: every tree has the limits above.
   std::array<std::optional<TreeTuner>, 2> tuners_;
   std::optional<TreeTuner>& tuner() { return tuners_[mode_ == StepMode::kPartial ? 1 : 0]; }
+  // As above, of a draft whose trees are as large as what it finds.
+  std::array<std::optional<TreeTrimmer>, 2> trimmers_;
+  TreeTrimmer* trimmer();  // null: the step's tree is not cut
   const StepCosts step_costs_;
   Speculation speculation_;
   std::vector<float> step_ms_;

@@ -32,6 +32,15 @@ struct Tree {
     depths.assign(1, 0);
     scores.clear();
   }
+  // Keeps the first nodes, the root at least.
+  void cut(int64_t nodes) {
+    CHECK(nodes >= 1 && nodes <= size(), "nodes=", nodes, " size=", size());
+    const auto kept = static_cast<size_t>(nodes);
+    tokens.resize(kept);
+    parents.resize(kept);
+    depths.resize(kept);
+    if (!scores.empty()) scores.resize(kept);
+  }
   // Returns the index of the new node.
   int32_t add(int32_t token, int32_t parent) {
     CHECK(parent >= 0 && parent < size() && size() < kMaxPassNodes, "parent=", parent, " size=", size());
