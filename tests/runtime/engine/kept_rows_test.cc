@@ -332,7 +332,10 @@ TEST_P(KeptRows, ArePlannedOnce) {
                             [&] { engine.generate(testing::made_up_ids(kCapacity, 512), run, nullptr); });
 }
 
-INSTANTIATE_TEST_SUITE_P(, KeptRows, testing::devices_and_types(), testing::name_of_device_and_type);
+INSTANTIATE_TEST_SUITE_P(, KeptRows,
+                         ::testing::Combine(::testing::ValuesIn(testing::session_devices()),
+                                            ::testing::ValuesIn(testing::types_to_share())),
+                         testing::name_of_device_and_type);
 
 }  // namespace
 }  // namespace headrace
