@@ -32,6 +32,19 @@ def hybrid_partial():
     return table("tokens | `--vram` | copy | draft | a plain step | a partial step | its draft | a refresh", rows)
 
 
+def hybrid_drafts():
+    rows = find("epyc-2core-hybrid-mtp.json")
+    assert all(row["same_tokens"] for row in rows)
+    steps = total(rows, "steps")
+    by_depth = [sum(row["accepted_by_depth"][depth] for row in rows) / steps for depth in range(3)]
+    texts = len({row["text"] for row in rows})
+    return textwrap.fill(
+        f"The MTP block of that model, in f32 on a CPU, T = 0.8, chains of 3: a step accepts "
+        f"{total(rows, 'accepted') / steps:.2f} tokens ({', '.join(f'{share:.2f}' for share in by_depth)} of the first, "
+        f"second and third), in {len(rows)} answers of {rows[0]['tokens']} tokens to parts of {texts} books. All answers "
+        f"are those of plain decoding.", 120)
+
+
 def hybrid_plans():
     """No run: what `headrace plan` foretells of Qwen3.6-27B, and the targets of issue 36."""
     rows = []
