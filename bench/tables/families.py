@@ -40,9 +40,9 @@ def hybrid_drafts():
     texts = len({row["text"] for row in rows})
     return textwrap.fill(
         f"The MTP block of that model, in f32 on a CPU, T = 0.8, chains of 3: a step accepts "
-        f"{total(rows, 'accepted') / steps:.2f} tokens ({', '.join(f'{share:.2f}' for share in by_depth)} of the first, "
-        f"second and third), in {len(rows)} answers of {rows[0]['tokens']} tokens to parts of {texts} books. All answers "
-        f"are those of plain decoding.", 120)
+        f"{total(rows, 'accepted') / steps:.2f} tokens ({', '.join(f'{share:.2f}' for share in by_depth)} of the "
+        f"first, second and third), in {len(rows)} answers of {rows[0]['tokens']} tokens to parts of {texts} books. "
+        f"All answers are those of plain decoding.", 120)
 
 
 def hybrid_plans():
