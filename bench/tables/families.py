@@ -1,4 +1,6 @@
 """Tables of models whose layers differ: hybrids, windows, experts. A function returns one as Markdown."""
+import textwrap
+
 from tables.data import *
 
 
@@ -28,6 +30,74 @@ def hybrid_partial():
                          f"{1e3 / plain['tokens_per_s']:.0f} ms", f"{row['partial']['verify_ms']:.1f} ms",
                          f"{row['partial']['draft_ms']:.1f} ms", f"{row['refresh']['verify_ms']:.0f} ms"])
     return table("tokens | `--vram` | copy | draft | a plain step | a partial step | its draft | a refresh", rows)
+
+
+def hybrid_drafts():
+    rows = find("epyc-2core-hybrid-mtp.json")
+    assert all(row["same_tokens"] for row in rows)
+    steps = total(rows, "steps")
+    by_depth = [sum(row["accepted_by_depth"][depth] for row in rows) / steps for depth in range(3)]
+    texts = len({row["text"] for row in rows})
+    return textwrap.fill(
+        f"The MTP block of that model, in f32 on a CPU, T = 0.8, chains of 3: a step accepts "
+        f"{total(rows, 'accepted') / steps:.2f} tokens ({', '.join(f'{share:.2f}' for share in by_depth)} of the "
+        f"first, second and third), in {len(rows)} answers of {rows[0]['tokens']} tokens to parts of {texts} books. "
+        f"All answers are those of plain decoding.", 120)
+
+
+def hybrid_plans():
+    """No run: what `headrace plan` foretells of Qwen3.6-27B, and the targets of issue 36."""
+    rows = []
+    for name, card, weights, targets in (
+            ("rtx4090_128k", "RTX 4090", "Q4_K_M", (55, 80)), ("rtx4090_256k", "RTX 4090", "Q4_K_M", (38, 50)),
+            ("rtx5090_256k", "RTX 5090", "Q4_K_M", (None, 65)),
+            ("rtx4080_256k_q3_k", "RTX 4080", "Q3_K", (None, None)),
+            ("rtx4080_256k_iq3_xxs", "RTX 4080", "IQ3_XXS", (None, None))):
+        plan = load(f"plan_{name}.json")
+        predicted, estimate = plan["predicted"], plan["predicted"]["estimate"]
+
+        def speed(tau):  # with the plan's own number of pending tokens and times of steps
+            steps = estimate["pending"] / (1 + tau)
+            ms = predicted["refresh"]["ms"] + predicted["draft_ms"]
+            ms += steps * (predicted["partial"]["ms"] + predicted["draft_ms"])
+            return estimate["tokens_per_refresh"] * 1e3 / ms
+
+        assert plan["fits"] and plan["verify"] == "lossless" and plan["draft"] == "draft-mtp", name
+        assert abs(speed(estimate["tau"]) / estimate["tokens_per_s"] - 1) < 1e-3, f"{name}: not plan's rule"
+        rows.append([f"{card}, {weights}", number(plan["context_tokens"]), f"{plan['vram_limit_bytes'] / GIB:g} GiB",
+                     plan["partial_kv"], f"{predicted['partial']['ms']:.1f} + {predicted['draft_ms']:.1f} ms",
+                     f"{predicted['refresh']['ms']:.0f} ms", number(estimate["tokens_per_refresh"]),
+                     *(digits(value, 2) + (f" (>= {target})" if target else "")
+                       for value, target in zip((estimate["tokens_per_s"], speed(2.0)), targets))])
+    return table("planned, not measured | tokens | `--vram` | partial KV | a partial step + draft | a refresh | "
+                 "tokens a refresh | tokens/s, 1.05 accepted | 2.0, computed", rows)
+
+
+def hybrid_refresh():
+    row = find_one("partial_h200_qwen3.6-27b_128k.json", draft="none")
+    streamed = row["link_bytes_per_token"] * row["decode_tokens"] / row["refresh"]["steps"]
+    link = streamed / 1e6 / load("profile_h200.json")["rates"]["to_device_gb_per_s"]
+    return textwrap.fill(
+        f"- A refresh over an int8 copy at {number(row['prompt_tokens'])} tokens takes "
+        f"{row['refresh']['verify_ms']:.0f} ms, where the link needs {link:.1f} ms for its {streamed / 1e9:.2f} GB. "
+        f"The target is 1.1 x the larger of the times of link and products. The cause was not traced.",
+        120, subsequent_indent="  ")
+
+
+def heads():
+    shapes, of = {}, None
+    for row in load("kernel_bench_h200_heads.jsonl"):
+        of = shapes.setdefault(row["shape"], []) if "program" in row else of
+        of.append(row)
+
+    def cell(width, bench, queries):
+        row, = (row for row in shapes[f"llama-3.1-8b, heads of {width}"]
+                if (row.get("bench"), row.get("queries"), row.get("cache")) == (bench, queries, "bf16"))
+        return f"{digits(row['us'])} us, {row['of_ceiling']:.0%}"
+
+    return table("attention, 61,440 rows in bf16 | queries | heads of 128 | heads of 256", [
+        [bench.split("_")[0], number(queries), *(cell(width, bench, queries) for width in (128, 256))]
+        for bench, queries in (("prefill_attention", 2048), *(("prefix_attention", n) for n in (1, 16, 64)))])
 
 
 def windows():

@@ -34,6 +34,7 @@ constexpr Foreign kLlamaFlags[] = {
      "weights that do not fit the GPU are streamed from host memory: leave it out; --weights-place host does so with "
      "all"},
     {{"-np", "--parallel"}, "one sequence runs at a time: leave it out; the requests of serve wait (--queue N)"},
+    {{"-mm", "--mmproj"}, "images are not read: leave it out; the decoder of -m alone is loaded"},
     {{"-nkvo", "--no-kv-offload"}, "--kv host keeps the KV cache in host memory"},
 };
 

@@ -28,6 +28,7 @@ TEST(CheckFlags, NameWhatHeadraceDoesInPlaceOfLlamaCpp) {
       {{"--mlock"}, "--host-mem SIZE limits pinned memory"},
       {{"-ot", "exps=CPU"}, "are streamed from host memory"},
       {{"--n-cpu-moe", "4"}, "--weights-place host"},
+      {{"--mmproj", "mmproj.gguf"}, "--mmproj is a flag of llama.cpp. Here images are not read"},
       {{"-np", "4"}, "one sequence runs at a time"},
   };
   for (const auto& [flags, wanted] : cases) EXPECT_NE(of_generate(flags).find(wanted), std::string::npos) << wanted;

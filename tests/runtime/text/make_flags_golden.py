@@ -111,10 +111,10 @@ def main(folder):
             "\\s+(?!\\S)|\\s+")
     case("pre seed-coder", qwen2, {"normalizer": None, "pre_tokenizer/pretokenizers/0/pattern/Regex": seed},
          mixed(words, 60))
-    # Qwen3.5: marks are part of words, and no punctuation.
+    # Qwen3.5: marks are part of words, and no punctuation. Without NFC, as llama.cpp reads GGUF files of it.
     marked = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|"
               r"\s*[\r\n]+|\s+(?!\S)|\s+")
-    case("pre qwen35", qwen2, {"pre_tokenizer/pretokenizers/0/pattern/Regex": marked},
+    case("pre qwen35", qwen2, {"normalizer": None, "pre_tokenizer/pretokenizers/0/pattern/Regex": marked},
          mixed(["'ll", "\u0301", "\u0301'll", "x\u0302y", "x\u0302'll", "\u0915\u093f", "\u20dd", "\u0e34", ".",
                 ".\u0301", " ", "\n", "the", "42"], 60))
     with open(os.path.join(folder, "flags.json"), "w") as file:

@@ -1,21 +1,16 @@
 // Gemma 4: a tiny model in a directory and in a GGUF file is one model; what the family refuses.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "runtime/base/input_file.h"
 #include "runtime/model/decoder_tensors.h"
 #include "runtime/model/families/read_config.h"
 #include "runtime/model/files/open_checkpoint.h"
 #include "runtime/model/files/tensor_parts.h"
-#include "runtime/model/gguf/gguf_vocabulary.h"
 #include "runtime/model/weights.h"
-#include "runtime/text/tokenizer.h"
 #include "tests/runtime/model/files/model_files.h"
 #include "tests/runtime/model/files/same_model.h"
 #include "tests/support/refusal.h"
@@ -307,31 +302,6 @@ TEST(Gemma4, GgufKeys) {
     SCOPED_TRACE(parts.front());
     expect_error(ExitCode::kBadInput, tiny_file("gemma4.gguf"), parts, [&, c = change] { gemma4_gguf_with(c); });
   }
-}
-
-// The published vocabulary, as llama.cpp's source has it with texts and their ids: ggml-vocab-gemma-4.gguf, .inp, .out.
-TEST(Gemma4, IdsOfThePublishedVocabulary) {
-  const char* const path = std::getenv("HEADRACE_TEST_GEMMA4_VOCAB");
-  if (path == nullptr) GTEST_SKIP() << "HEADRACE_TEST_GEMMA4_VOCAB names no file";
-  const InputFile input(path);
-  const Tokenizer tokenizer = Tokenizer::from_vocabulary(gguf_vocabulary(parse_gguf(input)));
-  const std::string separator = "\n__ggml_vocab_test__\n";
-  std::string texts = read_small_file(std::string(path) + ".inp", 1 << 20);
-  std::istringstream lines(read_small_file(std::string(path) + ".out", 1 << 20));
-  size_t cases = 0;
-  for (std::string line; std::getline(lines, line); ++cases) {
-    const size_t end = texts.find(separator);
-    const std::string text = texts.substr(0, end);
-    std::istringstream numbers(line);
-    const std::vector<int32_t> ids{std::istream_iterator<int32_t>(numbers), {}};
-    EXPECT_EQ(tokenizer.encode(text, AddBos::kNo, SpecialTokens::kAsText), ids) << text;
-    EXPECT_EQ(tokenizer.decode(ids), text);
-    texts.erase(0, end == std::string::npos ? texts.size() : end + separator.size());
-  }
-  EXPECT_GE(cases, 40u);
-  const auto start = tokenizer.encode("<|turn>model\n", AddBos::kYes, SpecialTokens::kParse);
-  EXPECT_EQ(start.front(), 2);
-  EXPECT_EQ(start[1], 105);
 }
 
 }  // namespace
