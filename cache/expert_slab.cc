@@ -21,17 +21,13 @@ PlanInput with_experts(const PlanInput& input, int64_t layers, int64_t slots) {
   return in;
 }
 
-// Over the link, in the run: each expert for the prompt, then in each step of one row those that a slab lacks.
-double run_bytes(const PlanInput& in, const MemoryPlan& plan) {
+// That a step of one row is expected to fetch.
+double step_bytes(const PlanInput& in, const MemoryPlan& plan) {
   const ExpertsInput& experts = in.weights.experts;
-  const auto steps = static_cast<double>(std::max<int64_t>(1, in.context_rows - in.prompt_rows));
   const double lacks = 1 - expert_hit_rate(plan.expert_slots, experts.count);
-  double bytes = 0;
-  for (const ExpertLayer& layer : experts.last(plan.host_weights_layers)) {
-    bytes += static_cast<double>(layer.part_bytes) +
-             steps * lacks * static_cast<double>(as_bytes(experts.used) * layer.slot_bytes);
-  }
-  return bytes;
+  uint64_t bytes = 0;
+  for (const ExpertLayer& layer : experts.last(plan.host_weights_layers)) bytes += layer.slot_bytes;
+  return lacks * static_cast<double>(as_bytes(experts.used) * bytes);
 }
 
 // With as many slots as there is room for beside the rest.
@@ -97,7 +93,7 @@ std::optional<MemoryPlan> plan_with_experts(const PlanInput& input, const PlanBe
     const std::optional<MemoryPlan> plan = fits(input, leave);
     if (!plan) return false;
     MemoryPlan there = with_most_slots(input, *plan, beside);
-    if (!best || run_bytes(input, there) < run_bytes(input, *best)) best = std::move(there);
+    if (!best || step_bytes(input, there) <= step_bytes(input, *best)) best = std::move(there);
     return true;
   };
   const int64_t left = input.weights.experts_alone ? input.weights.least_in_host : 0;

@@ -49,8 +49,8 @@ uint64_t expert_slab_bytes(std::span<const ExpertLayer> layers, int64_t count, i
 double expert_hit_rate(int64_t slots, int64_t count);
 
 // The plan in which experts of the last layers are in host memory, and all that is left of the device is their slab.
-// How many layers: as many as make the fewest bytes cross the link in the whole run, of those plans that fit. `beside`
-// plans the rest with weights where the input has them. None: nothing fits so, or the model has no experts.
+// How many layers: as many as make the fewest bytes cross the link in a step, of those plans that fit. `beside` plans
+// the rest with weights where the input has them. None: nothing fits so, or the model has no experts.
 using PlanBeside = std::function<std::optional<MemoryPlan>(const PlanInput&)>;
 std::optional<MemoryPlan> plan_with_experts(const PlanInput& input, const PlanBeside& beside);
 

@@ -19,12 +19,18 @@ std::string line(const char* place, uint64_t bytes, const std::string& what) {
   return bytes == 0 ? "" : str("  ", filled(place, 8), padded(format_bytes(bytes), 12), "  ", what, "\n");
 }
 
+// The types are those of all weights.
+std::string weights_label(const RunPlan& run) {
+  const std::string types = weights_text(run.weight_types);
+  const bool some_left = run.memory.host_weights_bytes + run.memory.host_embedding_bytes > 0;
+  return str("weights", some_left ? " that stay" : "", types.empty() ? "" : some_left ? ", of " : ": ", types);
+}
+
 std::string memory_table(const PlanReport& report) {
   const RunPlan& run = *report.run;
-  const std::string types = weights_text(run.weight_types);
   const char* const device = where(report, Tier::kVram);
   std::string text = line(device, report.taken_bytes, "CUDA itself") +
-                     line(device, run.weights_bytes, types.empty() ? "weights" : "weights: " + types) +
+                     line(device, run.weights_bytes, weights_label(run)) +
                      line(device, run.draft_weights_bytes, "weights of the draft");
   for (const PlanLine& l : run.memory.lines) {
     const bool phase = l.what.starts_with("prefill:") || l.what.starts_with("decode:");
@@ -184,6 +190,33 @@ std::string tier_bars(const PlanReport& report) {
   return text;
 }
 
+// "  leaves the device: 16.00 GiB of rows, 1.14 GiB of weights (5 of 64 layers)
+//   crosses the link: 1.14 GiB in a partial step (48.5 ms), 17.01 GiB in a refresh (660 ms)"
+std::string streams(const PlanReport& report) {
+  const MemoryPlan& memory = report.run->memory;
+  if (report.one_memory || !memory.streams()) return "";
+  const uint64_t rows = memory.host_bytes + memory.disk_bytes;
+  std::string text = "  leaves the device: ";
+  if (rows > 0) text += format_bytes(rows) + " of rows";
+  if (memory.streams_weights()) {
+    text +=
+        str(rows > 0 ? ", " : "", format_bytes(memory.host_weights_bytes), " of weights (",
+            memory.host_experts_alone ? "experts of " : "", memory.host_weights_layers, " of ",
+            report.run->sizes.layers, " layers", memory.substitutes() ? ", with substitutes on the device" : "", ")");
+  }
+  text += "\n";
+  if (!report.predicted || !report.predicted->known()) return text;
+  const auto pass = [](const PassCost& cost, const char* name) {
+    return str(cost.link_bytes > 0 ? format_bytes(cost.link_bytes) : "nothing", " in a ", name, " (",
+               milliseconds(cost.ms()), ")");
+  };
+  const Prediction& p = *report.predicted;
+  return text + "  crosses the link: " +
+         (p.has_partial ? str(pass(p.partial, "partial step"), ", ", pass(p.refresh, "refresh"))
+                        : pass(p.full, "step")) +
+         "\n";
+}
+
 std::string tokens_rate(const std::optional<double>& tokens_per_s, bool at_least) {
   return tokens_per_s ? str(at_least ? "at least " : "", format_rate(*tokens_per_s)) : std::string("unknown");
 }
@@ -236,7 +269,7 @@ std::string format_plan(const PlanReport& report) {
               format_count(report.context_tokens - report.output_tokens), " and ", format_count(report.output_tokens),
               " after it\n");
   text += context_line(report);
-  if (report.run) text += tier_bars(report);
+  if (report.run) text += tier_bars(report) + streams(report);
   text += "\n" + settings_table(report);
   return report.run ? text : text + "\n" + refusal(report);
 }

@@ -314,7 +314,7 @@ std::optional<PreparedRun> Engine::Impl::prepare(const std::vector<int32_t>& pro
   const int64_t rows = result->kept_tokens = kept ? usable_rows(context(), *kept, prompt, run) : 0;
   if (rows > 0) return follow_run(context(), std::move(kept), {.tokens = result->prompt_tokens, .saved = rows}, run);
   kept.reset();
-  for (const RunContext& context : contexts(run)) {
+  for (const RunContext& context : contexts(result->prompt_tokens, run)) {
     RunSetup setup = resolve_options(context, result->prompt_tokens, run);
     if (!scores->next.empty()) setup.session.scores = scores;
     std::optional<PreparedRun> run_of = plan_with_prefix(context, prompt, run, std::move(setup), &result->prefix);

@@ -101,10 +101,8 @@ RunPlan Engine::plan(int64_t prompt_tokens, const GenerateOptions& options) cons
 
 std::optional<RunPlan> Engine::try_plan(int64_t prompt_tokens, const GenerateOptions& options) const {
   CHECK(prompt_tokens > 0 && prompt_tokens < context_limit(), "prompt_tokens=", prompt_tokens);
-  for (const RunContext& context : impl_->contexts(options)) {
-    RunSetup setup = resolve_options(context, prompt_tokens, options);
-    const std::optional<SessionPlan> plan = try_finalize(context, options, &setup);
-    if (plan) return run_plan(context, setup, plan->memory);
+  for (const RunContext& context : impl_->contexts(prompt_tokens, options)) {
+    if (std::optional<RunPlan> plan = try_run_plan(context, prompt_tokens, options)) return plan;
   }
   return std::nullopt;
 }

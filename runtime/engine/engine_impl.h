@@ -81,7 +81,9 @@ struct Engine::Impl {
   }
   // The ways in which a run may have its weights, the better first: on the device, or some in host memory. One at
   // least.
-  std::vector<RunContext> contexts(const GenerateOptions& run) const;
+  std::vector<RunContext> contexts(int64_t prompt_tokens, const GenerateOptions& run) const;
+  bool faster_without(const RunContext& stay, const RunContext& leave, int64_t prompt_tokens,
+                      const GenerateOptions& run) const;
   bool weights_may_leave() const;
   void open_prefixes();
   std::unique_ptr<PrefixRun> find_prefix(const std::vector<int32_t>& prompt, const RunSetup& setup);

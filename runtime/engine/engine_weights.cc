@@ -4,6 +4,7 @@
 
 #include "offload/device/trace.h"
 #include "runtime/engine/engine_impl.h"
+#include "runtime/engine/savings.h"
 
 namespace headrace {
 namespace {
@@ -55,9 +56,22 @@ void Engine::Impl::use_first_draft() {
   use_draft(draft);
 }
 
+// Whether rows stream beside weights that all stay, and the run is faster where some of these leave for what they make
+// room for: a copy in place of blocks. Weights that are loaded are not loaded again for that.
+bool Engine::Impl::faster_without(const RunContext& stay, const RunContext& leave, int64_t prompt_tokens,
+                                  const GenerateOptions& run) const {
+  if (weights->loaded() || !stay.rates || !stay.rates->known()) return false;
+  const std::optional<RunPlan> all_there = try_run_plan(stay, prompt_tokens, run);
+  if (!all_there || !all_there->memory.streams()) return false;
+  const std::optional<RunPlan> some_left = try_run_plan(leave, prompt_tokens, run);
+  if (!some_left || !some_left->memory.streams_weights()) return false;
+  return predicted_tokens_per_s(*some_left, *stay.rates).value_or(0) >
+         kWorthSaving * predicted_tokens_per_s(*all_there, *stay.rates).value_or(0);
+}
+
 // Rows leave before layers: who wants them on the device does not want weights to leave in their place. Experts leave
 // before rows.
-std::vector<RunContext> Engine::Impl::contexts(const GenerateOptions& run) const {
+std::vector<RunContext> Engine::Impl::contexts(int64_t prompt_tokens, const GenerateOptions& run) const {
   std::vector<RunContext> all;
   const bool all_there = weights->allocated() && weights->host_layers() == 0;
   const bool experts_first = weights_may_leave() && weights->has_experts();
@@ -66,6 +80,7 @@ std::vector<RunContext> Engine::Impl::contexts(const GenerateOptions& run) const
     return all;
   all.push_back(context());
   all.back().weights_place = options.weights_place;
+  if (all.size() == 2 && faster_without(all[0], all[1], prompt_tokens, run)) return {all[1], all[0]};
   return all;
 }
 
@@ -75,7 +90,7 @@ DoesNotFit Engine::Impl::refusal(int64_t prompt_tokens, const GenerateOptions& r
     return needed > 0 ? needed - std::min(needed, refused.input().vram_free) : UINT64_MAX;
   };
   std::optional<DoesNotFit> least;
-  for (const RunContext& context : contexts(run)) {
+  for (const RunContext& context : contexts(prompt_tokens, run)) {
     RunSetup setup = resolve_options(context, prompt_tokens, run);
     setup.session.scores = scores;
     const DoesNotFit refused = headrace::refusal(context, run, &setup);

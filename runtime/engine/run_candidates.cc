@@ -13,7 +13,6 @@ namespace headrace {
 namespace {
 
 constexpr int64_t kMaxUnhidden = 64;  // nodes of a refresh that does not stream: up to here it takes as long as for one
-constexpr double kWorthSaving = 1.05;  // times the speed for which a run that fits saves more memory
 
 // The tree of a run's pending tokens; no width: they are a chain. They are a tree on a GPU whose refreshes stream: its
 // pass costs little more for a group of rows than for one, and such a refresh hides some hundred. A CPU's pass costs
@@ -226,20 +225,22 @@ std::optional<SessionPlan> Candidates::plan() const {
   return SessionPlan{.layout = std::move(layout), .memory = *std::move(memory)};
 }
 
-// In small passes with the largest limits that fit: beside a KV cache that stays on the device, or else at all. Sets
-// them.
+// In small passes with the largest limits that fit: beside a KV cache that stays on the device, or else at all, unless
+// the run is much faster with smaller ones. Sets them.
 std::optional<SessionPlan> Candidates::plan_small(Candidate* candidate) {
-  std::optional<PassLimits> most;
+  std::optional<PassLimits> best;
+  double most = 0;
   for (const PassLimits& limits : limits_) {
     candidate->limits = limits;
     take(*candidate);
     std::optional<SessionPlan> small = plan();
-    const bool streams = small && refreshes_stream(small->memory);
-    if (small && (!streams || limits_.size() == 1)) return small;
-    if (small && !most) most = limits;
+    if (!small) continue;
+    if (!refreshes_stream(small->memory) || limits_.size() == 1) return small;
+    const double speed = predicted_speed(context_, setup_, small->memory);
+    if (!best || speed > kWorthSaving * most) best = limits, most = speed;
   }
-  if (!most) return std::nullopt;
-  candidate->limits = *most;
+  if (!best) return std::nullopt;
+  candidate->limits = *best;
   take(*candidate);
   return plan();
 }
@@ -291,17 +292,16 @@ std::optional<SessionPlan> Candidates::first_with_savings() {
   return small;
 }
 
-// With the fewest savings that fit. A run that streams is better off with savings that cost next to nothing than with
-// fewer pending tokens, which a refresh confirms for the price of the link, or than without what they let it do: a copy
-// of more bits, or remainders in place of rows.
+// With the fewest savings that fit. A run that streams is better off with savings that cost next to nothing than
+// without what they let it do: a copy of more bits, remainders in place of rows, or more pending tokens, which a
+// refresh confirms for the price of the link.
 std::optional<SessionPlan> Candidates::first_that_fits() {
   struct Choice {
     Savings savings;
     bool most_limits, streams_weights;
     double speed;
     bool worse_than(const Choice& other) const {
-      if (most_limits != other.most_limits) return other.most_limits;
-      return other.speed > kWorthSaving * speed;
+      return speed > 0 ? other.speed > kWorthSaving * speed : other.most_limits && !most_limits;
     }
   };
   std::optional<Choice> best;

@@ -218,4 +218,10 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
   return plan;
 }
 
+std::optional<RunPlan> try_run_plan(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run) {
+  RunSetup setup = resolve_options(context, prompt_tokens, run);
+  const std::optional<SessionPlan> plan = try_finalize(context, run, &setup);
+  return plan ? std::optional(run_plan(context, setup, plan->memory)) : std::nullopt;
+}
+
 }  // namespace headrace

@@ -124,6 +124,8 @@ void set_first_kind(const RunContext& context, const GenerateOptions& run, RunSe
 // unless these are named, and then without the draft; but a draft whose states a saved prefix has stays. The setup says
 // what was left out. None: nothing fits.
 std::optional<SessionPlan> try_finalize(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
+// resolve_options() and try_finalize().
+std::optional<RunPlan> try_run_plan(const RunContext& context, int64_t prompt_tokens, const GenerateOptions& run);
 // Searches for what would fit. REQUIRES: nothing does. The setup has been resolved anew, or tried.
 DoesNotFit refusal(const RunContext& context, const GenerateOptions& run, RunSetup* setup);
 // try_finalize() with the draft and the partial KV as they are asked for: nothing is left out for less memory.

@@ -10,6 +10,8 @@
 
 namespace headrace {
 
+constexpr double kWorthSaving = 1.05;  // times the speed for which a run that fits saves more memory
+
 struct Savings {
   bool embedding = false;  // in host memory: costs next to nothing
   bool window = false;     // of the draft, which would attend to all rows: a few of its guesses are worse
