@@ -145,9 +145,14 @@ void Drafting::grown(int64_t nodes, const Tree& drafted, const Acceptance& follo
   }
 }
 
-void Drafting::record_tree(const TreeLimits& limits, const Tree& tree, const Acceptance& acceptance, double verify_ms) {
+// Of a step, if the run's options say it.
+double Drafting::given_ms(double measured) const {
   const double given = mode_ == StepMode::kPartial ? step_costs_.partial_ms : step_costs_.refresh_ms;
-  tuner()->record(limits, tree, acceptance, draft_ms_, given > 0 ? given : verify_ms);
+  return given > 0 ? given : measured;
+}
+
+void Drafting::record_tree(const TreeLimits& limits, const Tree& tree, const Acceptance& acceptance, double verify_ms) {
+  tuner()->record(limits, tree, acceptance, draft_ms_, given_ms(verify_ms));
 }
 
 void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t position, const Outcome& outcome) {
@@ -174,7 +179,8 @@ void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t p
   speculation_.judge(outcome.verify_outcome, outcome.wrong_ages);
   if (trimmer() != nullptr) {
     const std::vector<int32_t>& path = acceptance.nodes;
-    trimmer()->record(tree, path.size() > 1 ? tree.tokens[static_cast<size_t>(path[1])] : acceptance.next, ms);
+    const int32_t next = path.size() > 1 ? tree.tokens[static_cast<size_t>(path[1])] : acceptance.next;
+    trimmer()->record(tree, next, given_ms(ms));
   }
   if (tuner() && pending_ == 0 && tree.size() > 1) record_tree(limits_, tree, acceptance, ms - draft_ms_);
 }

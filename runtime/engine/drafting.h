@@ -74,6 +74,7 @@ class Drafting {
  private:
   TreeLimits next_limits();
   std::span<const int32_t> depths_to(int64_t last);  // 1, 2, … last; until the next call
+  double given_ms(double measured) const;
   void record_tree(const TreeLimits& limits, const Tree& tree, const Acceptance& acceptance, double verify_ms);
 
   const DraftModel* const model_;

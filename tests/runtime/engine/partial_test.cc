@@ -71,6 +71,7 @@ TEST_P(PartialText, IsThatOfPlainDecoding) {
   for (const int64_t tokens : prompts) {
     for (const SamplingSettings& sampling : samplings) {
       GenerateOptions run{.max_tokens = 120, .sampling = sampling, .ignore_eos = true, .speculate = false};
+      run.step_costs = {.partial_ms = 1, .refresh_ms = 4};  // so that a busy machine changes no count below
       run.verify = VerifyOptions{.mode = VerifyMode::kFull};
       const GenerateResult plain = engine.generate(prompt(tokens), run, nullptr);
       run.speculate = true;
@@ -117,7 +118,7 @@ TEST_P(PartialText, IsThatOfPlainDecoding) {
   EXPECT_GT(recovered, kSanitized ? 0 : 5);
   // The table would prove little if no partial step were wrong, or none right.
   EXPECT_GT(partial_steps, kSanitized ? 100 : 300);
-  EXPECT_GT(verify_outcome.rejected, kSanitized ? 5 : 20);
+  EXPECT_GT(verify_outcome.rejected, kSanitized ? 10 : 30);
   EXPECT_GT(verify_outcome.judged, 2 * verify_outcome.rejected);
 }
 

@@ -52,8 +52,7 @@ TEST_P(RemainderText, IsThatOfPlainDecodingForFewerBytes) {
         plain.speculate = false;
         plain.sampling.temperature = lossless.sampling.temperature = temperature;
         lossless.pending = PendingTreeLimits{.width = 0};
-        if (spec == SpecType::kNgram)
-          lossless.tree_limits = TreeLimits{.nodes = 16, .levels = 12};  // not by their times
+        lossless.step_costs = {.partial_ms = 1, .refresh_ms = 4};  // both runs have the same steps
         const GenerateResult wanted = streams_all.generate(prompt(tokens), plain, nullptr);
         const GenerateResult all = streams_all.generate(prompt(tokens), lossless, nullptr);
         const GenerateResult less = streams_less.generate(prompt(tokens), lossless, nullptr);
