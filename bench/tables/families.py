@@ -52,7 +52,8 @@ def hybrid_plans():
             ("rtx4090_128k", "RTX 4090", "Q4_K_M", (55, 80)), ("rtx4090_256k", "RTX 4090", "Q4_K_M", (38, 50)),
             ("rtx5090_256k", "RTX 5090", "Q4_K_M", (None, 65)),
             ("rtx4080_256k_q3_k", "RTX 4080", "Q3_K", (None, None)),
-            ("rtx4080_256k_iq3_xxs", "RTX 4080", "IQ3_XXS", (None, None))):
+            ("rtx4080_256k_iq3_xxs", "RTX 4080", "IQ3_XXS", (None, None)),
+            ("rtx4080_256k_iq2_xs", "RTX 4080", "IQ2_XS", (None, None))):
         plan = load(f"plan_{name}.json")
         predicted, estimate = plan["predicted"], plan["predicted"]["estimate"]
 
