@@ -31,12 +31,13 @@ std::string memory_table(const PlanReport& report) {
   const char* const device = where(report, Tier::kVram);
   std::string text = line(device, report.taken_bytes, "CUDA itself") +
                      line(device, run.weights_bytes, weights_label(run)) +
-                     line(device, run.draft_weights_bytes, "weights of the draft");
+                     line(device, run.draft_weights_bytes, "weights of the draft") +
+                     line(where(report, Tier::kHost), run.table_bytes, kTokenTable);
   for (const PlanLine& l : run.memory.lines) {
     const bool phase = l.what.starts_with("prefill:") || l.what.starts_with("decode:");
     text += line(where(report, l.tier), l.bytes, l.what + (phase ? ", one after the other" : ""));
   }
-  const uint64_t host_bytes = run.memory.host_total_bytes;
+  const uint64_t host_bytes = report.host_bytes();
   if (!report.one_memory) {
     text += line(device, report.device_bytes(), "at the peak of " + format_bytes(report.vram_limit_bytes));
   }
@@ -182,10 +183,10 @@ std::string bar_line(const char* tier, uint64_t bytes, uint64_t limit) {
 std::string tier_bars(const PlanReport& report) {
   const MemoryPlan& memory = report.run->memory;
   if (report.one_memory) {
-    return bar_line("memory", report.device_bytes() + memory.host_total_bytes, report.host_limit_bytes);
+    return bar_line("memory", report.device_bytes() + report.host_bytes(), report.host_limit_bytes);
   }
   std::string text = bar_line("device", report.device_bytes(), report.vram_limit_bytes) +
-                     bar_line("host", memory.host_total_bytes, report.host_limit_bytes);
+                     bar_line("host", report.host_bytes(), report.host_limit_bytes);
   if (memory.disk_bytes > 0) text += str("  ", filled("disk", 8), format_bytes(memory.disk_bytes), "\n");
   return text;
 }

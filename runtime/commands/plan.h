@@ -78,7 +78,10 @@ struct PlanReport {
   std::string card_rope;
 
   uint64_t device_bytes() const;  // peak, weights included
+  uint64_t host_bytes() const;    // peak, the table of tokens included
 };
+
+constexpr char kTokenTable[] = "table of what tokens add to the layers";  // a line of memory
 
 // Throws Error, except for a run that does not fit: that is a report.
 PlanReport make_plan_report(const PlanOptions& options);

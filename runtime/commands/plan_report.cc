@@ -21,10 +21,11 @@ ordered_json memory_json(const PlanReport& report) {
   add("the system that drives the device", tier_name(Tier::kVram), report.taken_bytes);
   add("weights", tier_name(Tier::kVram), run.weights_bytes);
   add("weights of the draft", tier_name(Tier::kVram), run.draft_weights_bytes);
+  add(kTokenTable, tier_name(Tier::kHost), run.table_bytes);
   for (const PlanLine& line : run.memory.lines) add(line.what, tier_name(line.tier), line.bytes);
   return {{"lines", lines},
           {"vram_bytes", report.device_bytes()},
-          {"host_bytes", run.memory.host_total_bytes},
+          {"host_bytes", report.host_bytes()},
           {"segments", run.memory.segments},
           {"resident_segments", run.memory.resident_segments},
           {"ring_bytes", static_cast<uint64_t>(run.memory.ring_slots) * run.memory.ring_slot_bytes},

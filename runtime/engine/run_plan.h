@@ -32,6 +32,7 @@ struct RunPlan {
   DraftPass draft_pass{};
   DraftWindow draft_window{};
   uint64_t weights_bytes = 0, draft_weights_bytes = 0;  // on the device, without substitutes
+  uint64_t table_bytes = 0;                             // in host memory: what tokens add to the layers of Gemma 4 E2B
   std::vector<WeightTypeUse> weight_types{};            // of the model's weights
   const char* prefill_type = "";                        // as in GenerateResult
   ModelSizes sizes{};

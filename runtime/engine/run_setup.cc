@@ -192,6 +192,7 @@ RunPlan run_plan(const RunContext& context, const RunSetup& setup, const MemoryP
                .grow_rows = session.grow_rows,
                .most_pending = session.most_pending,
                .weights_bytes = device_weights_bytes(context.weights, memory),
+               .table_bytes = context.weights.host_bytes(),
                .weight_types = context.weights.types(),
                .prefill_type = prefill_type_name(session.prefill_int8, context.weights.dtype()),
                .sizes = model_sizes(context.config, context.weights, rows),

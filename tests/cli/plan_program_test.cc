@@ -142,6 +142,20 @@ TEST_F(PlanProgram, SavesForWeightsThatStream) {
   EXPECT_NE(planned.out.find("the prompt's states, while prefill runs"), std::string::npos) << planned.out;
 }
 
+// Of 262,144 tokens, 256 values for each of 42 layers in Q4_K, which no plan has on the device.
+TEST_F(PlanProgram, HasTheTableOfTokensInHostMemory) {
+  const json report = json::parse(plan({"gemma-4-e4b", "rtx4090", "16K", "--weights", "q4_k", "--json"}).out);
+  uint64_t table = 0, host = 0;
+  for (const json& line : report["memory"]["lines"]) {
+    if (line["tier"] != "host") continue;
+    host += line["bytes"].get<uint64_t>();
+    if (line["what"] == "table of what tokens add to the layers") table = line["bytes"];
+  }
+  EXPECT_GE(table, 262144u * 42 * 144);
+  EXPECT_LE(table, 262144u * 42 * 150);
+  EXPECT_EQ(report["memory"]["host_bytes"], host);
+}
+
 // Substitutes are on the device beside the weights that stay, and are counted once.
 TEST_F(PlanProgram, CountsSubstitutesOnce) {
   const json report =
