@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-constexpr double kWorthSaving = 1.05;  // times the speed for which a run that fits saves more memory
+constexpr double kWorthSaving = 1.03;  // times the speed for which a run that fits saves more memory
 
 struct Savings {
   bool embedding = false;  // in host memory: costs next to nothing
