@@ -19,11 +19,11 @@ std::string line(const char* place, uint64_t bytes, const std::string& what) {
   return bytes == 0 ? "" : str("  ", filled(place, 8), padded(format_bytes(bytes), 12), "  ", what, "\n");
 }
 
-// The types are those of all weights.
 std::string weights_label(const RunPlan& run) {
   const std::string types = weights_text(run.weight_types);
   const bool some_left = run.memory.host_weights_bytes + run.memory.host_embedding_bytes > 0;
-  return str("weights", some_left ? " that stay" : "", types.empty() ? "" : some_left ? ", of " : ": ", types);
+  if (!some_left) return types.empty() ? "weights" : "weights: " + types;
+  return types.empty() ? "weights that stay" : str("weights that stay (all: ", types, ")");
 }
 
 std::string memory_table(const PlanReport& report) {

@@ -83,6 +83,8 @@ class DraftModel {
   virtual std::string name() const { return spec_type_name(type()); }  // for reports
   virtual TreeLimits tree() const = 0;                                 // the largest tree
   virtual bool tunes_trees() const = 0;                                // --tree auto: steps may use smaller trees
+  // A tree is as large as what was found, the likeliest node first: a step may verify its first nodes alone.
+  virtual bool finds_trees() const { return false; }
   // The states that a saved prefix must have so that the draft can start after it. Calls `fingerprint` at most once per
   // model, because that may read all of the draft's files.
   virtual DraftNeeds needs(const DraftRun&, const WeightsFingerprint&) const { return {}; }

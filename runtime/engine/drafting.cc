@@ -50,11 +50,11 @@ Drafting::Drafting(const DraftModel* model, Draft* draft, Stream& compute, const
   stopwatch_ = make_stopwatch(compute);
   if (options.limits) return;
   const bool final_text = options.verify == VerifyMode::kApproximate;  // partial steps', which trees may change
-  if (!model->tunes_trees()) {
-    if (!final_text) trimmers_[0].emplace();
-    if (!final_text && !options.grows) trimmers_[1].emplace();
-    return;
+  if (model->finds_trees() && !final_text) {
+    trimmers_[0].emplace();
+    if (!options.grows) trimmers_[1].emplace();
   }
+  if (!model->tunes_trees()) return;
   if (final_text) {
     limits_ = approximate_limits(backend);
     return;
@@ -75,6 +75,7 @@ void Drafting::begin(StepMode mode, int64_t pending, int64_t age) {
   proposed_ = levels_ = 0;
   draft_ms_ = 0;
   timed_ = false;
+  trimmed_by_ = nullptr;
 }
 
 // Behind pending tokens a tree costs a GPU's pass next to nothing without recurrent layers, so it has the draft's full
@@ -95,7 +96,8 @@ TreeTrimmer* Drafting::trimmer() {
 void Drafting::propose(int32_t root, int64_t position, Tree* tree) {
   if (draft_ == nullptr) return;
   draft_->propose(root, position, next_limits(), tree);
-  if (trimmer() != nullptr) trimmer()->trim(tree);
+  trimmed_by_ = trimmer();
+  if (trimmed_by_ != nullptr) trimmed_by_->trim(tree);
   proposed_ = tree->size() - 1;
   levels_ = levels_of(*tree);
   draft_ms_ = ms_since(start_);
@@ -177,10 +179,10 @@ void Drafting::observe(const Tree& tree, const Acceptance& acceptance, int64_t p
                               .draft_ms = draft_ms_,
                               .verify_ms = ms - draft_ms_});
   speculation_.judge(outcome.verify_outcome, outcome.wrong_ages);
-  if (trimmer() != nullptr) {
+  if (trimmed_by_ != nullptr) {
     const std::vector<int32_t>& path = acceptance.nodes;
     const int32_t next = path.size() > 1 ? tree.tokens[static_cast<size_t>(path[1])] : acceptance.next;
-    trimmer()->record(tree, next, given_ms(ms));
+    trimmed_by_->record(tree, next, given_ms(ms));
   }
   if (tuner() && pending_ == 0 && tree.size() > 1) record_tree(limits_, tree, acceptance, ms - draft_ms_);
 }

@@ -85,7 +85,8 @@ class Drafting {
   std::optional<TreeTuner>& tuner() { return tuners_[mode_ == StepMode::kPartial ? 1 : 0]; }
   // As above, of a draft whose trees are as large as what it finds.
   std::array<std::optional<TreeTrimmer>, 2> trimmers_;
-  TreeTrimmer* trimmer();  // null: the step's tree is not cut
+  TreeTrimmer* trimmer();              // null: the step's tree is not cut
+  TreeTrimmer* trimmed_by_ = nullptr;  // in the step; null: its tree was not proposed, or is whole
   const StepCosts step_costs_;
   Speculation speculation_;
   std::vector<float> step_ms_;

@@ -57,16 +57,18 @@ void Engine::Impl::use_first_draft() {
 }
 
 // Whether rows stream beside weights that all stay, and the run is faster where some of these leave for what they make
-// room for: a copy in place of blocks. Weights that are loaded are not loaded again for that.
+// room for: a copy in place of blocks. Weights that are loaded are not loaded again for that, and rows that are kept
+// are planned for a context that may never be used.
 bool Engine::Impl::faster_without(const RunContext& stay, const RunContext& leave, int64_t prompt_tokens,
                                   const GenerateOptions& run) const {
-  if (weights->loaded() || !stay.rates || !stay.rates->known()) return false;
+  if (weights->loaded() || run.keep != KeepRows::kNone || !stay.rates || !stay.rates->known()) return false;
   const std::optional<RunPlan> all_there = try_run_plan(stay, prompt_tokens, run);
   if (!all_there || !all_there->memory.streams()) return false;
   const std::optional<RunPlan> some_left = try_run_plan(leave, prompt_tokens, run);
   if (!some_left || !some_left->memory.streams_weights()) return false;
-  return predicted_tokens_per_s(*some_left, *stay.rates).value_or(0) >
-         kWorthSaving * predicted_tokens_per_s(*all_there, *stay.rates).value_or(0);
+  const std::optional<double> with_all = predicted_tokens_per_s(*all_there, *stay.rates);
+  const std::optional<double> with_some = predicted_tokens_per_s(*some_left, *stay.rates);
+  return with_all && with_some && *with_some > kWorthSaving * *with_all;
 }
 
 // Rows leave before layers: who wants them on the device does not want weights to leave in their place. Experts leave

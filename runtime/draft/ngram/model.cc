@@ -19,7 +19,8 @@ class NgramModel final : public DraftModel {
   uint64_t weights_bytes() const override { return 0; }
   SpecType type() const override { return SpecType::kNgram; }
   TreeLimits tree() const override { return {.nodes = limits_.nodes, .levels = limits_.depth}; }
-  bool tunes_trees() const override { return false; }  // a tree is as large as the matches
+  bool tunes_trees() const override { return false; }
+  bool finds_trees() const override { return true; }
   std::unique_ptr<Draft> start(const DraftRun& run) override {
     return std::make_unique<NgramDraft>(device_, limits_, run.context_tokens,
                                         run.earlier_answers ? &earlier_ : nullptr);

@@ -53,6 +53,7 @@ void TreeTrimmer::record(const Tree& tree, int32_t next, double ms) {
   const bool right = std::find(first_level_.begin(), first_level_.end(), next) != first_level_.end();
   right_ = right_ * kTrustMemory + (right ? 1 : 0);
   expected_ = expected_ * kTrustMemory + first_expected_;
+  first_level_.clear();
 }
 
 }  // namespace headrace

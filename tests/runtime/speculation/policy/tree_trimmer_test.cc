@@ -98,7 +98,7 @@ TEST(TreeTrimmer, LosesLittleOfWhatLookUpGains) {
   }
 }
 
-// On a CPU the unlikely nodes of a tree cost more than they bring; on the GPU whose nodes are free they stay.
+// On a CPU the unlikely nodes of a tree cost more than they bring.
 TEST(TreeTrimmer, CutsWhatANodeDoesNotPayFor) {
   const LookedUpText quoted = {.believed = 0.5, .right = 0.5, .depth = 16, .guesses = 47};
   const double whole = speed(kTrimMachines[2], quoted, Steps::kWhole, 2048);
