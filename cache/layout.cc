@@ -2,8 +2,6 @@
 
 namespace headrace {
 
-constexpr int64_t kSmallSegments = kLargeSegmentsFrom / kSmallSegmentRows;
-
 int64_t segment_of(int64_t row) {
   CHECK(row >= 0, "row=", row);
   if (row < kLargeSegmentsFrom) return row / kSmallSegmentRows;

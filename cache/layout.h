@@ -14,6 +14,7 @@ namespace headrace {
 constexpr int64_t kSmallSegmentRows = 512;
 constexpr int64_t kLargeSegmentRows = 2048;
 constexpr int64_t kLargeSegmentsFrom = 16384;  // the first row of the first large segment
+constexpr int64_t kSmallSegments = kLargeSegmentsFrom / kSmallSegmentRows;
 
 // One token's K and V in one layer, as stored in segments.
 struct RowShape {
