@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace headrace {
@@ -29,6 +31,22 @@ struct RunningCost {
   }
   bool known() const { return samples > 0; }
   double value() const { return ms.value(0); }
+};
+
+// The lower median of the last few samples: the first of a kind may include one-time work, and any may be disturbed.
+struct RecentCost {
+  static constexpr size_t kSamples = 4;
+  std::array<double, kSamples> ms{};
+  size_t count = 0;
+  void add(double sample) { ms[count++ % kSamples] = sample; }
+  bool known() const { return count > 0; }
+  double value() const {
+    const size_t kept = std::min(count, kSamples);
+    std::array<double, kSamples> sorted = ms;
+    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((kept - 1) / 2);
+    std::nth_element(sorted.begin(), middle, sorted.begin() + static_cast<std::ptrdiff_t>(kept));
+    return *middle;
+  }
 };
 
 // The time of a pass by its rows: a line through recent samples, flat until they show a slope. Outliers as above.

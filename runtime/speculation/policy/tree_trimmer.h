@@ -4,7 +4,8 @@
 //
 // The token after the root tells whether the tree's first level was right, even if that was cut away. So the share that
 // was right, over the share that was expected, corrects the likelihood of a node at every step of its path. A cost
-// counts from its second sample, because a GPU records a graph in the first; for the same reason the sizes are few.
+// counts from its second sample, because a GPU records a graph in the first; for the same reason the sizes are few. It
+// is then the smaller of the two, so that one step that was disturbed does not end the use of a size.
 #pragma once
 
 #include <array>
@@ -27,10 +28,10 @@ class TreeTrimmer {
   static constexpr std::array<int64_t, 12> kSizes = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
   double trust() const { return (right_ + 1) / (expected_ + 1); }
-  bool known(size_t size) const { return costs_[size].samples > 1; }
+  bool known(size_t size) const { return costs_[size].count > 1; }
   double cost(size_t size) const;
 
-  std::array<RunningCost, kSizes.size()> costs_{};
+  std::array<RecentCost, kSizes.size()> costs_{};
   std::vector<int32_t> first_level_;  // tokens of the latest tree, before it was cut
   double first_expected_ = 0;         // the sum of their likelihoods
   double right_ = 0, expected_ = 0;   // sums over steps, decaying

@@ -35,14 +35,6 @@ struct Line {
 
 }  // namespace
 
-double TreeTuner::Cost::value() const {
-  const size_t kept = std::min(count, kSamples);
-  std::array<double, kSamples> sorted = ms;
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((kept - 1) / 2);
-  std::nth_element(sorted.begin(), middle, sorted.begin() + static_cast<std::ptrdiff_t>(kept));
-  return *middle;
-}
-
 TreeTuner::TreeTuner(const TunerOptions& options) : options_(options) {
   CHECK(options.largest.nodes >= 2 && options.largest.levels >= 1, "nodes=", options.largest.nodes,
         " levels=", options.largest.levels);

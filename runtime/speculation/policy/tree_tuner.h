@@ -8,11 +8,11 @@
 // Occasionally a step tries the next larger size.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "runtime/speculation/accept.h"
+#include "runtime/speculation/policy/running_cost.h"
 #include "runtime/speculation/tree.h"
 
 namespace headrace {
@@ -33,15 +33,6 @@ class TreeTuner {
               double verify_ms);
 
  private:
-  // The lower median of the last few samples: the first of a kind may include one-time work.
-  struct Cost {
-    static constexpr size_t kSamples = 4;
-    std::array<double, kSamples> ms{};
-    size_t count = 0;
-    void add(double sample) { ms[count++ % kSamples] = sample; }
-    bool known() const { return count > 0; }
-    double value() const;
-  };
   // Accepted tokens of trees of one size and of the size below, over the same steps, and the number that the draft's
   // scores predicted; decaying.
   struct Gain {
@@ -65,8 +56,8 @@ class TreeTuner {
 
   const TunerOptions options_;
   std::vector<int64_t> sizes_;                  // candidates, ascending
-  std::vector<Cost> verify_;                    // [size]
-  std::vector<Cost> draft_;                     // [level - 1]
+  std::vector<RecentCost> verify_;              // [size]
+  std::vector<RecentCost> draft_;               // [level - 1]
   std::vector<std::vector<Gain>> gains_;        // [size][level - 1]
   double first_sum_ = 1.0, first_steps_ = 2.0;  // of trees of two nodes
   std::vector<int32_t> order_;                  // scratch: nodes by score

@@ -114,6 +114,7 @@ class EarlierAnswersText : public ::testing::TestWithParam<DeviceChoice> {
     GenerateOptions run{.max_tokens = 128, .ignore_eos = true};
     run.sampling = {.temperature = 1.0f, .seed = 3};
     run.earlier_answers = earlier_answers;
+    run.step_costs = {.partial_ms = 1, .refresh_ms = 4};  // a busy machine changes no count below
     run.verify = VerifyOptions{.mode = mode};
     if (mode != VerifyMode::kFull) run.verify->budget = 512;
     if (mode != VerifyMode::kFull) run.verify->interval = 16;

@@ -122,6 +122,23 @@ TEST(TreeTrimmer, TriesAgainWhenTheTextIsQuoted) {
   EXPECT_LE(steps, 30);
 }
 
+// Whichever step it is: a size that is thought to be dear is not tried again.
+TEST(TreeTrimmer, OneDisturbedStepDoesNotEndTheUseOfATree) {
+  const LookedUpText quoted = {.believed = 0.9, .right = 0.9, .depth = 15};
+  for (int disturbed = 0; disturbed < 20; ++disturbed) {
+    TreeTrimmer trimmer;
+    int64_t nodes = 0;
+    for (int i = 0; i < 40; ++i) {
+      Tree tree = quoted.tree();
+      if (i % 4 == 1) tree.cut(1);  // where nothing is found
+      trimmer.trim(&tree);
+      if (i % 4 != 1) nodes = tree.size();
+      trimmer.record(tree, kRight, (tree.size() == 1 ? 5 : 6) * (i == disturbed ? 20 : 1));
+    }
+    EXPECT_EQ(nodes, 16) << disturbed;
+  }
+}
+
 TEST(TreeTrimmer, ATreeHasOneOfFewSizes) {
   std::set<int64_t> sizes;
   for (int64_t depth = 1; depth < 100; ++depth) {
