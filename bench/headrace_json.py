@@ -2,9 +2,13 @@
 import json, shlex, subprocess, sys
 
 
-def json_of(command):
-    """What the program prints as JSON. Ends the bench if it fails."""
+def output_of(command):
+    """What the program prints. Ends the bench if it fails."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{shlex.join(command)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout)
+    return done.stdout
+
+
+def json_of(command):
+    return json.loads(output_of(command))

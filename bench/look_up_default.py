@@ -10,7 +10,9 @@ Each batch is answered with and without look-up in turn, where the KV cache is o
 host memory. A row has the medians of decoded tokens/s, their ratio, the spread of each, and whether all answers were
 the same; `worst_ratio` is the least of them by weights, place and question.
 """
-import argparse, json, os, shlex, statistics, subprocess, sys, tempfile
+import argparse, json, os, shlex, statistics, sys, tempfile
+
+from headrace_json import output_of
 
 QUESTIONS = {
     "copy": ("Repeat the text above word for word, from its beginning.", 0),
@@ -25,7 +27,8 @@ def requests(a, texts):
     for question, (prompt, temperature) in QUESTIONS.items():
         for number, text in enumerate(texts[:a.stories if question == "story" else 1]):
             body = {"model": "any", "messages": [{"role": "user", "content": text + "\n\n" + prompt}],
-                    "max_tokens": a.story_tokens if temperature else a.new_tokens, "temperature": temperature, "seed": 7 + number}
+                    "max_tokens": a.story_tokens if question == "story" else a.new_tokens,
+                    "temperature": temperature, "seed": 7 + number}
             yield {"custom_id": f"{question} {number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
 
 
@@ -36,9 +39,7 @@ def answers(a, folder, weights, place, kind):
         os.remove(results)
     command = [a.headrace, "batch", "-m", a.model, "-i", os.path.join(folder, "requests.jsonl"), "-o", results,
                "--spec-type", kind, "--weights", weights, "--in-order", "--ignore-eos", "-q", *PLACES[place], *a.flags]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{shlex.join(command)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+    output_of(command)
     found = {}
     with open(results, encoding="utf8") as f:
         for line in map(json.loads, f):
@@ -65,8 +66,8 @@ def result_of(a, rows):
         of_place = worst.setdefault(row["weights"], {}).setdefault(row["place"], {})
         of_place[row["question"]] = min(row["ratio"], of_place.get(row["question"], row["ratio"]))
     return {"program": "bench/look_up_default.py", "model": os.path.basename(a.model), "flags": a.flags,
-            "new_tokens": a.new_tokens, "story_tokens": a.story_tokens, "repeat": a.repeat, "same_text": all(row["same_text"] for row in rows),
-            "worst_ratio": worst, "rows": rows}
+            "new_tokens": a.new_tokens, "story_tokens": a.story_tokens, "repeat": a.repeat,
+            "same_text": all(row["same_text"] for row in rows), "worst_ratio": worst, "rows": rows}
 
 
 def main():

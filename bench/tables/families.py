@@ -46,7 +46,7 @@ def hybrid_drafts():
 
 
 def hybrid_plans():
-    """No run: what `headrace plan` foretells of Qwen3.6-27B, and the targets of issue 36."""
+    """No run: what `headrace plan` foretells of Qwen3.6-27B, and the targets for it."""
     rows = []
     for name, card, weights, targets in (
             ("rtx4090_128k", "RTX 4090", "Q4_K_M", (55, 80)), ("rtx4090_256k", "RTX 4090", "Q4_K_M", (38, 50)),
