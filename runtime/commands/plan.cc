@@ -181,8 +181,7 @@ void Planner::need(KvMode kv, uint64_t* vram_bytes, uint64_t* host_bytes) const 
                   plan.memory.substitute_bytes + dry_run_.taken_bytes;
     // A run omits these if they do not fit.
     *vram_bytes -= plan.memory.remainder_work_bytes;
-    *host_bytes = plan.memory.host_total_bytes + whole_pages(plan.table_bytes) - plan.memory.remainder_bytes -
-                  plan.memory.remainder_lengths_bytes;
+    *host_bytes = plan.host_bytes() - plan.memory.remainder_bytes - plan.memory.remainder_lengths_bytes;
   } catch (const Error&) {
   }
 }
@@ -290,9 +289,7 @@ uint64_t PlanReport::device_bytes() const {
          run->memory.substitute_bytes + run->memory.vram_bytes;
 }
 
-uint64_t PlanReport::host_bytes() const {
-  return run ? run->memory.host_total_bytes + whole_pages(run->table_bytes) : 0;
-}
+uint64_t PlanReport::host_bytes() const { return run ? run->host_bytes() : 0; }
 
 PlanReport make_plan_report(const PlanOptions& options) { return Planner(options).run(); }
 

@@ -32,7 +32,7 @@ struct RunPlan {
   DraftPass draft_pass{};
   DraftWindow draft_window{};
   uint64_t weights_bytes = 0, draft_weights_bytes = 0;  // on the device, without substitutes
-  uint64_t table_bytes = 0;                             // in host memory: what tokens add to the layers of Gemma 4 E2B
+  uint64_t table_bytes = 0;                             // in host memory: what tokens add to layers (token_inputs.h)
   std::vector<WeightTypeUse> weight_types{};            // of the model's weights
   const char* prefill_type = "";                        // as in GenerateResult
   ModelSizes sizes{};
@@ -42,6 +42,7 @@ struct RunPlan {
   const char* verify_note = "";            // of --verify auto: why the run is full; empty: it is not, or was asked for
   bool recurrent() const { return sizes.recurrent.layers > 0; }
   MemoryPlan memory{};
+  uint64_t host_bytes() const { return memory.host_total_bytes + whole_pages(table_bytes); }
 };
 
 ModelSizes model_sizes(const ModelConfig& config, const Weights& weights, const RowShape& rows);
