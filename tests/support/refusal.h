@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,30 +25,31 @@ void expect_error(ExitCode code, const std::string& where, const std::vector<std
   }
 }
 
-// The message of the Error that an action throws, with this exit code; empty, and a failure, if it throws none.
+// The Error that an action throws, with this exit code; none, and a failure, if it throws none.
 template <typename Action>
-std::string error_of(ExitCode code, Action&& action) {
+std::optional<Error> caught(ExitCode code, Action&& action) {
   try {
     action();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
+    return error;
   }
   ADD_FAILURE() << "no error";
-  return "";
+  return std::nullopt;
 }
 
-// The same, of all that the Error says.
+// Its message; empty if there is none.
+template <typename Action>
+std::string error_of(ExitCode code, Action&& action) {
+  const std::optional<Error> error = caught(code, action);
+  return error ? error->what() : "";
+}
+
+// Its parts; empty if there is none.
 template <typename Action>
 ErrorInfo refusal_of(ExitCode code, Action&& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.info();
-  }
-  ADD_FAILURE() << "no error";
-  return {};
+  const std::optional<Error> error = caught(code, action);
+  return error ? error->info() : ErrorInfo{};
 }
 
 // A number after these words, read as a user would who follows the advice.
