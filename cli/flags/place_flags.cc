@@ -15,8 +15,7 @@ Flag weights_place_flag(EngineOptions* o) {
           {{"auto", WeightsPlace::kAuto}, {"device", WeightsPlace::kDevice}, {"host", WeightsPlace::kHost}}),
       "Where the layers' weights are stored: auto (on the device; if they do not fit, or the run is predicted to be "
       "faster so, some in host memory, from which every pass copies them to the device; of a mixture of experts, the "
-      "experts alone, of which a step copies those "
-      "that the device lacks), device or host [auto]"};
+      "experts alone, of which a step copies those that the device lacks), device or host [auto]"};
 }
 
 Flag weights_substitute_flag(EngineOptions* o) {

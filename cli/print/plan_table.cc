@@ -193,7 +193,7 @@ std::string tier_bars(const PlanReport& report) {
 
 // "  leaves the device: 16.00 GiB of rows, 1.14 GiB of weights (5 of 64 layers)
 //   crosses the link: 1.14 GiB in a partial step (48.5 ms), 17.01 GiB in a refresh (660 ms)"
-std::string streams(const PlanReport& report) {
+std::string link_lines(const PlanReport& report) {
   const MemoryPlan& memory = report.run->memory;
   if (report.one_memory || !memory.streams()) return "";
   const uint64_t rows = memory.host_bytes + memory.disk_bytes;
@@ -270,7 +270,7 @@ std::string format_plan(const PlanReport& report) {
               format_count(report.context_tokens - report.output_tokens), " and ", format_count(report.output_tokens),
               " after it\n");
   text += context_line(report);
-  if (report.run) text += tier_bars(report) + streams(report);
+  if (report.run) text += tier_bars(report) + link_lines(report);
   text += "\n" + settings_table(report);
   return report.run ? text : text + "\n" + refusal(report);
 }

@@ -49,13 +49,13 @@ Drafting::Drafting(const DraftModel* model, Draft* draft, Stream& compute, const
   speculation_.type = model->name();
   stopwatch_ = make_stopwatch(compute);
   if (options.limits) return;
-  const bool final_text = options.verify == VerifyMode::kApproximate;  // partial steps', which trees may change
-  if (model->finds_trees() && !final_text) {
+  const bool trees_decide_text = options.verify == VerifyMode::kApproximate;
+  if (model->finds_trees() && !trees_decide_text) {
     trimmers_[0].emplace();
     if (!options.grows) trimmers_[1].emplace();
   }
   if (!model->tunes_trees()) return;
-  if (final_text) {
+  if (trees_decide_text) {
     limits_ = approximate_limits(backend);
     return;
   }
@@ -87,9 +87,9 @@ TreeLimits Drafting::next_limits() {
   return limits;
 }
 
-// Nor does the trimmer cut such a tree.
+// The trimmer does not cut such a tree either.
 TreeTrimmer* Drafting::trimmer() {
-  std::optional<TreeTrimmer>& here = trimmers_[mode_ == StepMode::kPartial ? 1 : 0];
+  std::optional<TreeTrimmer>& here = trimmers_[kv()];
   return here && pending_ == 0 ? &*here : nullptr;
 }
 
@@ -147,7 +147,7 @@ void Drafting::grown(int64_t nodes, const Tree& drafted, const Acceptance& follo
   }
 }
 
-// Of a step, if the run's options say it.
+// The time of a step that the run's options give, or else the measured one.
 double Drafting::given_ms(double measured) const {
   const double given = mode_ == StepMode::kPartial ? step_costs_.partial_ms : step_costs_.refresh_ms;
   return given > 0 ? given : measured;

@@ -80,11 +80,11 @@ class Drafting {
   const DraftModel* const model_;
   Draft* const draft_;
   TreeLimits limits_, largest_;
-  // For steps over the full KV, and over the partial KV. None: every tree has the limits above.
+  // For steps over the full KV [0] and over the partial KV [1]. No tuner: every tree has the limits above.
   std::array<std::optional<TreeTuner>, 2> tuners_;
-  std::optional<TreeTuner>& tuner() { return tuners_[mode_ == StepMode::kPartial ? 1 : 0]; }
-  // As above, of a draft whose trees are as large as what it finds.
-  std::array<std::optional<TreeTrimmer>, 2> trimmers_;
+  std::array<std::optional<TreeTrimmer>, 2> trimmers_;  // of a draft that finds its trees
+  size_t kv() const { return mode_ == StepMode::kPartial ? 1 : 0; }
+  std::optional<TreeTuner>& tuner() { return tuners_[kv()]; }
   TreeTrimmer* trimmer();              // null: the step's tree is not cut
   TreeTrimmer* trimmed_by_ = nullptr;  // in the step; null: its tree was not proposed, or is whole
   const StepCosts step_costs_;

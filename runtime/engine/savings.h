@@ -10,7 +10,8 @@
 
 namespace headrace {
 
-constexpr double kWorthSaving = 1.03;  // times the speed for which a run that fits saves more memory
+// A plan that fits gives way to one that saves more memory if that is predicted to be so many times as fast.
+constexpr double kWorthSaving = 1.03;
 
 struct Savings {
   bool embedding = false;  // in host memory: costs next to nothing

@@ -35,7 +35,7 @@ const std::vector<PreTokenizer>& pre_tokenizers() {
       {"gpt-4o", {kO200kPattern}},
       {"seed-coder", {kSeedCoderPattern}},
       {"qwen2", {kQwen2Pattern}, false, false, true},
-      {"qwen35", {kQwen35Pattern}},  // no NFC: llama.cpp's texts for it hold letters and marks apart
+      {"qwen35", {kQwen35Pattern}},  // without NFC, as in llama.cpp
       {"deepseek-r1-qwen", {kQwen2Pattern}, false, false, true},
   };
   return list;
